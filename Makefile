@@ -3,6 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 # Hashes without index addresses: every installation uses its own package index.
+IMAGE_EXTRAS := --extra launch --extra otlp-grpc --extra postgres --extra redis
 LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,6 +51,7 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memor
 	@$(PY) -m bench.telemetry
 	@$(PY) -m bench
 	@$(PY) -m bench.memory
+	@$(PY) -m bench.memory_recall
 
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines
@@ -72,7 +74,7 @@ chart: $(READY)  ## write the chart's README, schema and shared files, and keep 
 	@$(PY) -m tests.deploy.golden
 
 lock: $(READY)  ## pin again what the image installs (needs uv)
-	@uv pip compile pyproject.toml --all-extras -q $(LOCK) -o deploy/docker/requirements.lock
+	@uv pip compile pyproject.toml $(IMAGE_EXTRAS) -q $(LOCK) -o deploy/docker/requirements.lock
 	@uv pip compile deploy/docker/build.in -q $(LOCK) -o deploy/docker/requirements-build.lock
 	@uv pip compile deploy/docker/full.in -q $(LOCK) -o deploy/docker/requirements-full.lock
 
@@ -80,10 +82,10 @@ $(READY): pyproject.toml
 	@echo "making $(VENV) …"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing $(VENV) && \
-	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
+	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
 	else \
 	  python3 -m venv $(VENV) && $(PY) -m pip install --quiet --upgrade 'pip>=25.1' && \
-	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
+	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
 	fi
 	@touch $@
 

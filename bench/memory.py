@@ -44,11 +44,11 @@ class CallTimings:
 
     def row(self, name: str) -> dict[str, Any]:
         series = {"cpu": self.cpu, "wall": self.wall}
-        figures = {f"{kind}_p{of}": round(_percentile(each, of), 2) for kind, each in series.items() for of in (50, 95)}
+        figures = {f"{kind}_p{of}": round(percentile(each, of), 2) for kind, each in series.items() for of in (50, 95)}
         return {"call": name, "effect": self.effect, "calls": len(self.cpu), **figures}
 
 
-def _percentile(figures: list[float], percent: int) -> float:
+def percentile(figures: list[float], percent: int) -> float:
     return sorted(figures)[min(len(figures) - 1, len(figures) * percent // 100)]
 
 
@@ -92,7 +92,7 @@ def one_round(measured: MeasuredClient, rng: random.Random, topics: list[str], n
 
 def measure(folder: Path, options: argparse.Namespace, console: Console) -> dict[str, Any]:
     rng = random.Random(1)
-    with _run_gateway(folder) as (server, client):
+    with run_gateway(folder, semantic=False) as (server, client):
         # The first call creates the tables.
         client.call("knowledge_store", {"topic": "first", "content": "first"})
     file = folder / "data" / "files" / "stores" / "default" / "knowledge.db"
@@ -103,7 +103,7 @@ def measure(folder: Path, options: argparse.Namespace, console: Console) -> dict
         f"{options.entries} entries, {options.triples} triples, {size:.0f} MB, in {time.perf_counter() - began:.0f} s",
         style="dim",
     )
-    with _run_gateway(folder) as (server, client):
+    with run_gateway(folder, semantic=False) as (server, client):
         warm_up = MeasuredClient(client, server)
         for number in range(_WARM_UP_ROUNDS):
             one_round(warm_up, rng, topics, -number)
@@ -125,13 +125,13 @@ def measure(folder: Path, options: argparse.Namespace, console: Console) -> dict
 
 
 @contextmanager
-def _run_gateway(folder: Path) -> Generator[tuple[Server, McpClient]]:
+def run_gateway(folder: Path, **options: Any) -> Generator[tuple[Server, McpClient]]:
     port = free_port()
     config = folder / "gatehouse.yaml"
     settings = {
         "server": {"port": port},
         "data_dir": str(folder / "data"),
-        "backends": {"knowledge": {"module": "backends.knowledge"}},
+        "backends": {"knowledge": {"module": "backends.knowledge", "options": options}},
         "limits": {"calls": "1000000/minute"},
         "log": {"format": "json"},
     }

@@ -1,6 +1,7 @@
 """The `knowledge` backend: a shared, versioned memory of entries and triples with search, history and undo."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ manifest = Manifest(
     timeouts={"ingest": 600.0},
     migrations=Path(__file__).parent / "migrations",
     subscribe_by_tenant=True,
+    dry_run=frozenset(tool.name for tool in TOOLS if tool.effect),
 )
 
 _INSTRUCTIONS: Final = (
@@ -74,10 +76,15 @@ def server(host: Host) -> Server[Any]:
         return await dispatcher.call(open_call(service, ctx), params.name, params.arguments or {})
 
     async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
-        async with open_call(service, ctx).open() as unit:
+        context = open_call(service, ctx)
+        if resources.is_search(str(params.uri)):
+            await service.prepare_search(context.caller)
+        async with context.open() as unit:
             return await resources.read(unit, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
+        async with open_call(service, ctx).open() as unit:
+            await resources.check_subscribable(unit, str(params.uri))
         service.notifier.subscribe(host.current_call().caller.tenant, str(params.uri))
         return {}
 
@@ -92,7 +99,13 @@ def server(host: Host) -> Server[Any]:
         async with open_call(service, ctx).open() as unit:
             return await prompts.complete(unit, params.argument.name, params.argument.value)
 
-    mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
+    @asynccontextmanager
+    async def lifespan(mcp_server: Server[Any]) -> AsyncGenerator[None]:
+        yield
+        if service.semantic is not None:
+            service.semantic.close()
+
+    mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS, lifespan=lifespan)
     answer_lists(
         mcp_server,
         tools=[tool.definition() for tool in TOOLS],

@@ -5,6 +5,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 
 from backends.knowledge import ledger, provenance
+from backends.knowledge.duplicates import find_duplicate, find_similar
 from backends.knowledge.tables import entries, names
 from backends.knowledge.text_keys import digest, fold
 from backends.knowledge.unit_of_work import Change, UnitOfWork
@@ -21,13 +22,32 @@ async def store(unit: UnitOfWork, arguments: Json) -> Json:
     provenance.check_not_blank({name: arguments[name] for name in ("topic", "content")})
     await unit.begin_writing()
     entry = new_entry(unit, arguments)
+    on_duplicate = arguments.get("on_duplicate", "return")
+    known = await find_duplicate(unit, entry) if on_duplicate != "store" else None
+    if known is not None:
+        if on_duplicate == "update":
+            known = await _refresh(unit, known, arguments)
+        return {**await with_entity(unit, known), "duplicate_of": known["id"]}
+    similar = await find_similar(unit, entry)
     await ledger.record(unit, "CREATE", [Change("entry", entry["id"], None, entry)], actor=arguments.get("actor"))
-    return await with_entity(unit, entry)
+    stored = await with_entity(unit, entry)
+    return {**stored, "similar_to": similar} if similar else stored
+
+
+async def _refresh(unit: UnitOfWork, known: Json, arguments: Json) -> Json:
+    """Update the text and provenance of a known entry to those of the same entry stored again."""
+    supplied = {name: arguments[name] for name in (*_FIELDS, "source", "actor", "confidence") if name in arguments}
+    if all(known[name] == value for name, value in supplied.items()):
+        return known
+    after = provenance.apply_update(unit, known, supplied, _FIELDS)
+    await ledger.record(unit, "UPDATE", [Change("entry", known["id"], known, after)], actor=arguments.get("actor"))
+    return after
 
 
 def new_entry(unit: UnitOfWork, arguments: Json) -> Json:
     """Return a new entry without recording it."""
     entry: Json = {"id": unit.new_id(), "topic": arguments["topic"], "content": arguments["content"]}
+    entry |= {name: arguments.get(name) for name in ("source_start", "source_end")}
     return entry | {"tags": _deduplicate(arguments.get("tags") or [])} | provenance.create(unit, arguments)
 
 

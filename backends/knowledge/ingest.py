@@ -3,13 +3,14 @@
 import asyncio
 import json
 import logging
+from dataclasses import astuple
 from typing import Any, Final
 
 from sqlalchemy import func, insert, select, update
 
-from backends.knowledge import entries, ledger, provenance
+from backends.knowledge import entries, fact_extraction, ledger, provenance
 from backends.knowledge.call_context import CallContext
-from backends.knowledge.chunks import split, title_of
+from backends.knowledge.chunks import Chunk, split, title_of
 from backends.knowledge.tables import ingestions
 from backends.knowledge.unit_of_work import Change, UnitOfWork
 from gateway.contract import Json
@@ -28,37 +29,59 @@ _STATUS_FIELDS: Final = (
     "processed",
     "stored",
     "skipped",
+    "facts",
+    "contradictions",
     "failure",
     "recorded_at",
     "updated_at",
 )
+_MAX_KEPT_IDS: Final = fact_extraction.MAX_REQUESTS * 6
 _UNFINISHED: Final = ("pending", "processing")
 MAX_CONCURRENT: Final = 8
 _COUNT: Final = select(func.count()).select_from(ingestions).where(ingestions.c.status.in_(_UNFINISHED))
 
 
 async def ingest(context: CallContext, arguments: Json) -> Json:
-    """Start an ingestion. Returns the task, completed if the text is short or the caller waits."""
+    """Create an ingestion. Returns the task, completed if the text is short. `finish` continues it."""
     content = arguments["content"]
     provenance.check_not_blank({"content": content})
     if (size := len(content.encode())) > MAX_BYTES:
         details = {"payload_bytes": size, "max_bytes": MAX_BYTES}
         raise Fault(Kind.TOO_LARGE, "The text exceeds the size limit of one ingestion.", details=details)
     chunks = split(content)
-    inline = len(content) <= _MAX_INLINE_CHARACTERS and len(chunks) <= _BATCH
+    inline = context.is_preview or (len(content) <= _MAX_INLINE_CHARACTERS and len(chunks) <= _BATCH)
+    if arguments.get("extract_facts"):
+        fact_extraction.check_sampling(context)
+    metadata = {name: arguments[name] for name in _METADATA_FIELDS if name in arguments}
     async with context.open() as unit:
         await unit.begin_writing()
         if not inline:
             await _check_concurrency(unit)
-        task_id = await _create(unit, chunks, {name: arguments[name] for name in _METADATA_FIELDS if name in arguments})
-        if inline:
-            await _process_batch(unit, task_id)
-        task = _to_json(await _row(unit, task_id))
-    if arguments.get("wait") and not inline:
-        return await _run_with_progress(context, task)
-    if not inline:
-        context.service.host.spawn(_run_in_background(context, task_id))
-    return task
+        task_id = await _create(unit, chunks, metadata)
+        while inline and (row := await _row(unit, task_id)).status in _UNFINISHED:
+            await _process_batch(unit, row.id)
+        return _to_json(await _row(unit, task_id))
+
+
+async def finish(context: CallContext, arguments: Json, task: Json) -> Json:
+    """Continue a committed ingestion: in the background, or until its end if the caller waits."""
+    extracts = arguments.get("extract_facts", False)
+    if task["status"] in _UNFINISHED:
+        if not arguments.get("wait") and not extracts:
+            context.service.host.spawn(_run_in_background(context, task["task_id"]))
+            return task
+        task = await _run_with_progress(context, task)
+    if not extracts or task["status"] != "completed":
+        return task
+    async with context.open() as unit:
+        row = await _row(unit, task["task_id"])
+    if row.facts or row.contradictions:  # a repeated call with the same idempotency key
+        return task
+    outcome = await fact_extraction.extract(context, json.loads(row.about).get("entry_ids", []))
+    async with context.open() as unit:
+        values = {name: outcome[name] for name in ("facts", "contradictions")}
+        await unit.connection.execute(update(ingestions).where(ingestions.c.id == row.id).values(values))
+        return {**await status(unit, row.id), "conflict_ids": outcome["conflict_ids"]}
 
 
 async def find(unit: UnitOfWork, task_id: str) -> Json | None:
@@ -132,15 +155,20 @@ async def _process_batch(unit: UnitOfWork, task_id: str) -> None:
     """Store the next batch and its progress in one commit, so that a restart continues after it."""
     row = await _row(unit, task_id)
     metadata, processed = json.loads(row.about), row.processed
-    batch: list[str] = json.loads(row.chunks)[processed : processed + _BATCH]
-    known = await entries.find_known_contents(unit, batch)
-    fresh = [chunk for chunk in dict.fromkeys(batch) if chunk not in known]
+    batch = [_chunk(each) for each in json.loads(row.chunks)[processed : processed + _BATCH]]
+    known = await entries.find_known_contents(unit, [chunk.text for chunk in batch])
+    fresh = [chunk for text, chunk in {chunk.text: chunk for chunk in reversed(batch)}.items() if text not in known]
+    fresh.reverse()
     if fresh:
         new_entries = [entries.new_entry(unit, _entry(metadata, chunk)) for chunk in fresh]
+        metadata["entry_ids"] = [*metadata.get("entry_ids", []), *(entry["id"] for entry in new_entries)][
+            -_MAX_KEPT_IDS:
+        ]
         changes = [Change("entry", entry["id"], None, entry) for entry in new_entries]
         await ledger.record(unit, "CREATE", changes, actor=metadata["actor"])
     processed += len(batch)
     values: Json = {"processed": processed, "stored": row.stored + len(fresh), "updated_at": unit.now}
+    values["about"] = json.dumps(metadata, ensure_ascii=False)
     values["skipped"] = row.skipped + len(batch) - len(fresh)
     values["status"] = "completed" if processed >= row.total else "processing"
     if processed >= row.total:
@@ -148,9 +176,21 @@ async def _process_batch(unit: UnitOfWork, task_id: str) -> None:
     await unit.connection.execute(update(ingestions).where(ingestions.c.id == task_id).values(values))
 
 
-def _entry(metadata: Json, chunk: str) -> Json:
+def _chunk(value: Any) -> Chunk:
+    """Return a stored chunk. Ingestions from before offsets were kept stored only the text."""
+    return Chunk(value, 0, len(value)) if isinstance(value, str) else Chunk(*value)
+
+
+def _entry(metadata: Json, chunk: Chunk) -> Json:
     tags = list(dict.fromkeys([*(metadata.get("tags") or []), "ingested"]))
-    return {**metadata, "topic": metadata.get("topic") or title_of(chunk), "content": chunk, "tags": tags}
+    place = {"source_start": chunk.start, "source_end": chunk.end}
+    return {
+        **metadata,
+        **place,
+        "topic": metadata.get("topic") or title_of(chunk.text),
+        "content": chunk.text,
+        "tags": tags,
+    }
 
 
 async def _fail(context: CallContext, task_id: str, reason: str) -> None:
@@ -175,13 +215,13 @@ async def _check_concurrency(unit: UnitOfWork) -> None:
         )
 
 
-async def _create(unit: UnitOfWork, chunks: list[str], metadata: Json) -> str:
+async def _create(unit: UnitOfWork, chunks: list[Chunk], metadata: Json) -> str:
     metadata = {**metadata, "actor": metadata.get("actor") or unit.actor}
     provenance.create(unit, metadata)  # validate now, before the work moves to the background
     row: Json = {
         "id": unit.new_id(),
         "status": "pending",
-        "chunks": json.dumps(chunks, ensure_ascii=False),
+        "chunks": json.dumps([astuple(chunk) for chunk in chunks], ensure_ascii=False),
         "about": json.dumps(metadata, ensure_ascii=False),
         "total": len(chunks),
         "processed": 0,

@@ -80,6 +80,28 @@ async def record(
     return transaction
 
 
+async def replay(unit: UnitOfWork, transaction: Json, changes: list[Change]) -> None:
+    """Apply the changes of a transaction of another memory and record it as it was."""
+    row = {**transaction, "changes": json.dumps([_change_to_json(change) for change in changes], ensure_ascii=False)}
+    row.pop("type", None)
+    op: Op = transaction["op"]
+    unit.add_stored_bytes(op, len(row["changes"].encode()))
+    for change in changes:
+        unit.observe_id(change.id)
+        await _apply(unit, change)
+    unit.observe_id(row["id"])
+    await unit.connection.execute(_INSERT_TRANSACTION, row)
+    if other_ids := {change.id for change in changes} - {row["entity_id"]}:
+        touch_rows = [{"entity_id": id_, "transaction_id": row["id"]} for id_ in other_ids]
+        await unit.connection.execute(_INSERT_TOUCHES, touch_rows)
+    unit.recorded.append(RecordedTransaction(row["id"], op, tuple(changes)))
+
+
+async def exists(unit: UnitOfWork, kind: EntityType, id_: str) -> bool:
+    """Whether there is an item with this id, deleted or not."""
+    return await _row(unit, kind, id_) is not None
+
+
 def _change_to_json(change: Change) -> Json:
     return {"kind": change.kind, "id": change.id, "before": change.before, "after": change.after}
 

@@ -29,6 +29,8 @@ class PagedQuery:
 
     first: Select[Any]
     following: Select[Any]
+    kind: str
+    """Name of the listed table; a cursor of another list is rejected."""
 
     @classmethod
     def build(cls, statement: Select[Any], table: TableClause, order: ColumnElement[Any] | None = None) -> "PagedQuery":
@@ -36,7 +38,8 @@ class PagedQuery:
         newest = (table.c.id if order is None else order).desc()
         following = statement.where(table.c.id < bindparam("older_than"))
         size = bindparam("page_size", type_=Integer)
-        return cls(*(query.order_by(newest).limit(size) for query in (statement, following)))
+        first, following = (query.order_by(newest).limit(size) for query in (statement, following))
+        return cls(first, following, table.name)
 
 
 async def fetch_page(
@@ -53,12 +56,12 @@ async def fetch_page(
     """
     parameters = {**(values or {}), "page_size": limit + 1}
     if cursor is not None:
-        parameters["older_than"] = _decode_id(cursor)
+        parameters["older_than"] = _decode_id(cursor, listing.kind)
     rows = await unit.connection.execute(listing.first if cursor is None else listing.following, parameters)
     found = [from_row(row) for row in rows]
     items = fit_page(found[:limit])
     has_more = len(found) > len(items)
-    return Page(items, encode_cursor(items[-1]["id"]) if has_more else None)
+    return Page(items, encode_cursor(f"{listing.kind}:{items[-1]['id']}") if has_more else None)
 
 
 def fit_page(items: list[Json]) -> list[Json]:
@@ -82,17 +85,19 @@ def decode_cursor(cursor: str) -> str:
         raise invalid_cursor() from exc
 
 
-def invalid_cursor() -> Fault:
+def invalid_cursor(message: str = "The cursor is not valid for this query.") -> Fault:
     return Fault(
         Kind.INVALID_INPUT,
-        "The cursor is not valid for this query.",
+        message,
         details={"validation_path": "input.cursor", "validation_rule": "cursor"},
         suggested_fix="Start again without a cursor.",
     )
 
 
-def _decode_id(cursor: str) -> str:
-    text = decode_cursor(cursor)
-    if not ULID.fullmatch(text):
+def _decode_id(cursor: str, kind: str) -> str:
+    owner, _, id_ = decode_cursor(cursor).partition(":")
+    if not ULID.fullmatch(id_):
         raise invalid_cursor()
-    return text
+    if owner != kind:
+        raise invalid_cursor(f"The cursor belongs to a list of {owner}, not of {kind}.")
+    return id_

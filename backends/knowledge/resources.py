@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from backends.knowledge import conflicts, history, ingest, ledger, uris
+from backends.knowledge import conflicts, history, ingest, ledger, stats, uris
 from backends.knowledge.entries import with_entity
 from backends.knowledge.paging import Page, PagedQuery, fetch_page
 from backends.knowledge.row_mapping import entity_from_row
@@ -36,6 +36,7 @@ RESOURCES: Final = (
     _resource(uris.TRIPLES, "triples", "Triples", "All facts of the graph, newest first."),
     _resource(uris.ENTITIES, "entities", "Entities", "All entities with their aliases, newest first."),
     _resource(uris.TRANSACTIONS, "transactions", "Transactions", "All changes of the memory, newest first."),
+    _resource(uris.STATS, "stats", "Statistics", "Numbers of entries, triples, entities and changes, and sizes."),
 )
 
 
@@ -74,6 +75,12 @@ async def read(unit: UnitOfWork, uri: str) -> Json:
     return {"contents": [content]}
 
 
+def is_search(uri: str) -> bool:
+    """Whether the URI searches entries by text."""
+    parsed = uris.parse(uri)
+    return parsed is not None and parsed.base == uris.ENTRIES and bool({"topic", "content"} & parsed.query.keys())
+
+
 # ---- lists --------------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +98,8 @@ async def _read_list(unit: UnitOfWork, parsed: ResourceUri) -> Page:
             return await fetch_page(unit, _ACTIVE_ENTITIES, entity_from_row, arguments["limit"], arguments["cursor"])
         case uris.TRANSACTIONS:
             return await history.list_summaries(unit, arguments["limit"], arguments["cursor"])
+        case uris.STATS:
+            return Page([await stats.read(unit)], None)
         case _:
             raise _unknown(parsed.base)
 
@@ -110,10 +119,28 @@ def _limit(value: str | None) -> int:
 
 
 async def _read_item(unit: UnitOfWork, parsed: ResourceUri, uri: str) -> Page:
-    found = await _FINDERS[parsed.base](unit, parsed.id or "")
+    finder = _FINDERS.get(parsed.base)
+    found = await finder(unit, parsed.id or "") if finder is not None else None
     if found is None:
         raise _unknown(uri)
     return Page([found], None)
+
+
+_ITEM_KINDS: Final[dict[str, EntityType]] = {uri: kind for kind, uri in uris.LISTS.items()}
+
+
+async def check_subscribable(unit: UnitOfWork, uri: str) -> None:
+    """Raise `UnknownName` for a URI that addresses nothing. A deleted item can be subscribed to: undo restores it."""
+    parsed = uris.parse(uri)
+    if parsed is None or (parsed.id is None and parsed.base in (uris.CONFLICTS, uris.INGESTIONS)):
+        raise _unknown(uri)
+    if parsed.id is None:
+        return
+    if (kind := _ITEM_KINDS.get(parsed.base)) is not None:
+        if not await ledger.exists(unit, kind, parsed.id):
+            raise _unknown(uri)
+        return
+    await _read_item(unit, parsed, uri)
 
 
 async def _find_entry(unit: UnitOfWork, id_: str) -> Json | None:

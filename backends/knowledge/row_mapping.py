@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sqlalchemy import TableClause, bindparam, delete, insert, select
 
-from backends.knowledge.tables import entities, entries, entry_tags, names, triples
-from backends.knowledge.text_keys import digest, fold
+from backends.knowledge.tables import entities, entries, entry_tags, names, pending_vectors, triples
+from backends.knowledge.text_keys import digest, fold, normalize
 from backends.knowledge.unit_of_work import EntityType, UnitOfWork
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
@@ -34,16 +34,35 @@ def _entry_row(entry: Json) -> Json:
     tags = json.dumps(entry["tags"], ensure_ascii=False)
     row = {**entry, "tags": tags, "topic_key": fold(entry["topic"]), "content_digest": digest(entry["content"])}
     row.pop("canonical_entity_id", None)
-    return row
+    return {**row, "duplicate_digest": duplicate_digest(entry)}
+
+
+def duplicate_digest(entry: Json) -> str:
+    """Return the digest that entries with the same normalized topic, content and tags share."""
+    tags = sorted({fold(tag) for tag in entry["tags"]})
+    return digest(json.dumps([fold(entry["topic"]), normalize(entry["content"]), tags]))
 
 
 def entry_from_row(row: Any) -> Json:
     entry: Json = {"id": row.id, "topic": row.topic, "content": row.content, "tags": json.loads(row.tags)}
-    return entry | {name: getattr(row, name) for name in _PROVENANCE}
+    return entry | {name: getattr(row, name) for name in (*_PROVENANCE, "source_start", "source_end")}
 
 
 _INSERT_TAGS: Final = insert(entry_tags)
 _DELETE_TAGS: Final = delete(entry_tags).where(entry_tags.c.entry_id == bindparam("untagged"))
+
+
+_QUEUE: Final = insert(pending_vectors)
+_UNQUEUE: Final = delete(pending_vectors).where(pending_vectors.c.entry_id == bindparam("queued"))
+_TEXT_FIELDS: Final = ("topic", "content", "tags")
+
+
+async def _sync_entry(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
+    await _sync_entry_tags(unit, id_, before, after)
+    if after is not None and (before is None or any(before[name] != after[name] for name in _TEXT_FIELDS)):
+        if before is not None or after["version"] > 1:
+            await unit.connection.execute(_UNQUEUE, {"queued": id_})
+        await unit.connection.execute(_QUEUE, {"entry_id": id_})
 
 
 async def _sync_entry_tags(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
@@ -64,11 +83,12 @@ _PARTS: Final = ("subject", "predicate", "object")
 
 def _triple_row(triple: Json) -> Json:
     keys = {f"{part}_key": fold(triple[part]) for part in _PARTS}
-    return {**triple, **keys, "multi": int(triple["multi"])}
+    return {**triple, **keys, "multi": int(triple["multi"]), "inferred": int(triple.get("inferred", False))}
 
 
 def triple_from_row(row: Any) -> Json:
     triple: Json = {"id": row.id, **{part: getattr(row, part) for part in _PARTS}, "multi": bool(row.multi)}
+    triple |= {"entry_id": row.entry_id, "inferred": bool(row.inferred)}
     return triple | {name: getattr(row, name) for name in _PROVENANCE}
 
 
@@ -118,7 +138,7 @@ def name_keys(entity: Json) -> list[str]:
 
 
 MAPPERS: Final[dict[EntityType, RowMapper]] = {
-    "entry": RowMapper(entries, _entry_row, entry_from_row, _sync_entry_tags),
+    "entry": RowMapper(entries, _entry_row, entry_from_row, _sync_entry),
     "triple": RowMapper(triples, _triple_row, triple_from_row, _sync_nothing),
     "entity": RowMapper(entities, _entity_row, entity_from_row, _sync_entity_names),
 }

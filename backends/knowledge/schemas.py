@@ -90,6 +90,8 @@ _ENTRY_FIELDS: Final[dict[str, Json]] = {
     "content": _STRING,
     "tags": _STRINGS,
     **_PROVENANCE_FIELDS,
+    "source_start": {"type": ["integer", "null"], "minimum": 0},
+    "source_end": {"type": ["integer", "null"], "minimum": 0},
     "canonical_entity_id": _NULLABLE,
 }
 _TRIPLE_FIELDS: Final[dict[str, Json]] = {
@@ -98,6 +100,8 @@ _TRIPLE_FIELDS: Final[dict[str, Json]] = {
     "predicate": _STRING,
     "object": _STRING,
     "multi": _FLAG,
+    "entry_id": _NULLABLE,
+    "inferred": _FLAG,
     **_PROVENANCE_FIELDS,
 }
 _ENTITY_FIELDS: Final[dict[str, Json]] = {
@@ -107,7 +111,13 @@ _ENTITY_FIELDS: Final[dict[str, Json]] = {
     **{name: _PROVENANCE_FIELDS[name] for name in ("version", "recorded_at", "updated_at")},
 }
 ENTRY: Final = _object(_ENTRY_FIELDS, tuple(_ENTRY_FIELDS))
+_SIMILAR: Final = _object({"id": _STRING, "topic": _STRING, "similarity": _SCORE}, ("id", "topic", "similarity"))
+STORED_ENTRY: Final = _object(
+    {**_ENTRY_FIELDS, "duplicate_of": _STRING, "similar_to": {"type": "array", "items": _SIMILAR}},
+    tuple(_ENTRY_FIELDS),
+)
 TRIPLE: Final = _object(_TRIPLE_FIELDS, tuple(_TRIPLE_FIELDS))
+WALKED_TRIPLE: Final = _object({**_TRIPLE_FIELDS, "hops": {"type": "integer", "minimum": 1}}, tuple(_TRIPLE_FIELDS))
 ENTITY: Final = _object({**_ENTITY_FIELDS, "created": _FLAG}, (*_ENTITY_FIELDS, "created"))
 UPSERTED_TRIPLE: Final = _object({**_TRIPLE_FIELDS, "created": _FLAG}, (*_TRIPLE_FIELDS, "created"))
 CONFLICT: Final = _object(
@@ -149,7 +159,8 @@ TASK: Final = _object(
     {
         "task_id": _STRING,
         "status": {"enum": ["pending", "processing", "completed", "failed"]},
-        **dict.fromkeys(("total", "processed", "stored", "skipped"), _COUNT),
+        **dict.fromkeys(("total", "processed", "stored", "skipped", "facts", "contradictions"), _COUNT),
+        "conflict_ids": _STRINGS,
         "failure": _NULLABLE,
         "recorded_at": _STRING,
         "updated_at": _STRING,
@@ -183,6 +194,26 @@ def page(item: Json, **more: Json) -> Json:
     return _object(properties, ("items", "next_cursor", *more))
 
 
+EXPORTED: Final = _object(
+    {"jsonl": _STRING, "lines": _COUNT, "next_cursor": _NULLABLE}, ("jsonl", "lines", "next_cursor")
+)
+IMPORTED: Final = _object(
+    {"transactions": _COUNT, "items": _COUNT, "skipped": _COUNT}, ("transactions", "items", "skipped")
+)
+_DIFF: Final[Json] = _object(
+    {
+        "summary": _STRING,
+        "entries": {
+            "type": "array",
+            "items": _object(
+                {"change": {"enum": ["create", "update", "delete"]}, **_SNAPSHOTS}, ("change", *_SNAPSHOTS)
+            ),
+        },
+        "truncated": _FLAG,
+    },
+    ("summary", "entries", "truncated"),
+)
+"""The changes that a dry run would make."""
 _ERROR: Final[Json] = _object(
     {"kind": _STRING, "code": _STRING, "message": _STRING, "retryable": _FLAG},
     ("kind", "code", "message", "retryable"),
@@ -191,7 +222,7 @@ _ERROR: Final[Json] = _object(
 
 def result(*forms: Json) -> Json:
     """Return the output schema: one of the forms, or the error object that every tool may return."""
-    properties: dict[str, Any] = {"ok": {"const": False}, "error": _ERROR}
+    properties: dict[str, Any] = {"ok": {"const": False}, "error": _ERROR, "dryRun": {"const": True}, "diff": _DIFF}
     for form in forms:
         properties |= form["properties"]
     choices = [{"required": form["required"]} for form in forms]

@@ -14,6 +14,11 @@ def fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def normalize(text: str) -> str:
+    """Return the text without differences in width and white space; case stays."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -20,19 +20,27 @@ class Tool:
     output: Json
     run: Callable[[CallContext, Json], Awaitable[ToolResult]]
     destructive: bool = False
+    finish: Callable[[CallContext, Json, ToolResult], Awaitable[ToolResult]] | None = None
+    """Continues after the commit, for work that outlives a transaction. Not part of a dry run."""
+
+    confirmed: bool = False
+    """Leave out the read-only hint of a reading tool, so that clients ask their user before they call it."""
 
     def definition(self) -> Json:
+        annotations: Json = {
+            "title": self.title,
+            "readOnlyHint": self.effect == 0,
+            "destructiveHint": self.destructive,
+            "idempotentHint": self.effect <= 1,
+            "openWorldHint": False,
+        }
+        if self.confirmed:
+            del annotations["readOnlyHint"]
         return {
             "name": self.name,
             "title": self.title,
             "description": self.description,
             "inputSchema": self.input,
             "outputSchema": self.output,
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": self.effect == 0,
-                "destructiveHint": self.destructive,
-                "idempotentHint": self.effect <= 1,
-                "openWorldHint": False,
-            },
+            "annotations": annotations,
         }

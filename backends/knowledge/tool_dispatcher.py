@@ -1,12 +1,17 @@
 """Dispatches tool calls and applies the checks that all tools share."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, cast
 
 from backends.knowledge import ingest, provenance
 from backends.knowledge.call_context import CallContext, MemoryService
+from backends.knowledge.dry_run import preview
+from backends.knowledge.idempotency import IdempotencyKey
+from backends.knowledge.tool import Tool
+from backends.knowledge.tool_results import ToolResult
 from backends.knowledge.tools import TOOLS
-from gateway.contract import Json
+from gateway.contract import Json, read_flag
 from gateway.errors import Fault, Kind, UnknownName
 
 
@@ -30,7 +35,27 @@ class ToolDispatcher:
         if tool.effect:
             provenance.check_confidence(arguments, self._service.options.min_confidence)
         await self._resume(context)
-        return (await tool.run(context, arguments)).as_result()
+        if tool.effect and read_flag(context.meta, "dryRun"):
+            async with context.preview() as (inner, unit):
+                result = preview(await tool.run(inner, arguments), unit.recorded)
+            return result.as_result()
+        result = await self._run(tool, context, arguments)
+        if tool.finish is not None:
+            result = await tool.finish(context, arguments, result)
+        return result.as_result()
+
+    async def _run(self, tool: Tool, context: CallContext, arguments: Json) -> ToolResult:
+        if not tool.effect:
+            return await tool.run(context, arguments)
+        if (word := context.meta.get("idempotencyKey")) is None:
+            return await tool.run(context, arguments)
+        key = IdempotencyKey(context.caller.principal, tool.name, word, arguments)
+        async with context.share_unit() as (inner, unit):
+            if (known := await key.find_answer(unit)) is not None:
+                return ToolResult(**known)
+            result = await tool.run(inner, arguments)
+            await key.save_answer(unit, asdict(result))
+        return result
 
     async def _resume(self, context: CallContext) -> None:
         """Resume unfinished ingestions on the first call of each tenant."""

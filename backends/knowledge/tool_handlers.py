@@ -2,12 +2,12 @@
 
 from time import perf_counter
 
-from backends.knowledge import conflicts, entities, entries, ledger, triples, uris
+from backends.knowledge import conflicts, entities, entries, ledger, transfer, triples, uris
 from backends.knowledge import history as history_log
 from backends.knowledge import ingest as ingestion
 from backends.knowledge import undo as undo_log
 from backends.knowledge.call_context import CallContext
-from backends.knowledge.search import graph_query
+from backends.knowledge.search import graph_query, graph_walk
 from backends.knowledge.search import query as entry_query
 from backends.knowledge.tool_results import (
     ToolResult,
@@ -28,7 +28,12 @@ _GRAPH_QUERY_FIELDS = ("subject", "predicate", "object", "as_of", "limit", "curs
 async def store(context: CallContext, arguments: Json) -> ToolResult:
     async with context.open() as unit:
         entry = await entries.store(unit, arguments)
-    return ToolResult(f"Stored entry {entry['id']}.", uris.item_uri("entry", entry["id"]), entry)
+    text = f"Stored entry {entry['id']}."
+    if "duplicate_of" in entry:
+        text = f"Known: the same entry is stored as {entry['id']}."
+    elif "similar_to" in entry:
+        text += f" Similar: {', '.join(each['id'] for each in entry['similar_to'])}."
+    return ToolResult(text, uris.item_uri("entry", entry["id"]), entry)
 
 
 async def update(context: CallContext, arguments: Json) -> ToolResult:
@@ -40,6 +45,8 @@ async def update(context: CallContext, arguments: Json) -> ToolResult:
 
 async def query(context: CallContext, arguments: Json) -> ToolResult:
     started = perf_counter()
+    if entry_query.search_text(arguments) and arguments.get("cursor") is None:
+        await context.service.prepare_search(context.caller)
     async with context.open() as unit:
         page = await entry_query.query(unit, arguments)
     data = {**page.as_json(), "retrieval_ms": round((perf_counter() - started) * 1000, 3)}
@@ -99,12 +106,23 @@ async def resolve_conflict(context: CallContext, arguments: Json) -> ToolResult:
 
 
 async def query_graph(context: CallContext, arguments: Json) -> ToolResult:
+    if graph_walk.is_walk(arguments):
+        return await _walk_graph(context, arguments)
     async with context.open() as unit:
         page = await graph_query.query_graph(unit, arguments)
     head = f"Found {pluralize(len(page.items), 'triple', 'triples')}."
     uri = with_query(uris.TRIPLES, {name: arguments.get(name) for name in _GRAPH_QUERY_FIELDS})
     text = format_list(head, [*map(triple_line, page.items)], page.next_cursor)
     return ToolResult(text, uri, page.as_json())
+
+
+async def _walk_graph(context: CallContext, arguments: Json) -> ToolResult:
+    async with context.open() as unit:
+        data = await graph_walk.walk(unit, arguments)
+    head = f"Found {pluralize(len(data['items']), 'triple', 'triples')}."
+    head += " There are more: raise limit or name predicates." if data["truncated"] else ""
+    lines = [f"{item['hops']}: {triple_line(item)}" for item in data["items"]]
+    return ToolResult(format_list(head, lines), uris.TRIPLES, data)
 
 
 async def undo(context: CallContext, arguments: Json) -> ToolResult:
@@ -151,6 +169,10 @@ async def ingest(context: CallContext, arguments: Json) -> ToolResult:
     return _task_result(await ingestion.ingest(context, arguments))
 
 
+async def finish_ingest(context: CallContext, arguments: Json, result: ToolResult) -> ToolResult:
+    return _task_result(await ingestion.finish(context, arguments, result.data))
+
+
 async def ingestion_status(context: CallContext, arguments: Json) -> ToolResult:
     async with context.open() as unit:
         return _task_result(await ingestion.status(unit, arguments["task_id"]))
@@ -161,4 +183,23 @@ def _task_result(task: Json) -> ToolResult:
         f"Ingestion {task['task_id']} is {task['status']}: {task['processed']} of "
         f"{pluralize(task['total'], 'chunk', 'chunks')}, {task['stored']} stored, {task['skipped']} already known."
     )
+    if task["facts"] or task["contradictions"]:
+        inferred = pluralize(task["facts"], "fact", "facts")
+        text += f" {inferred} inferred, {task['contradictions']} contradicting known facts."
+    if task.get("conflict_ids"):
+        text += f" Settle with resolve_conflict: {', '.join(task['conflict_ids'])}."
     return ToolResult(text, f"{uris.INGESTIONS}/{task['task_id']}", task)
+
+
+async def export(context: CallContext, arguments: Json) -> ToolResult:
+    async with context.open() as unit:
+        data = await transfer.export(unit, arguments)
+    text = data["jsonl"] + (f"More with cursor {data['next_cursor']}" if data["next_cursor"] is not None else "")
+    return ToolResult(text, uris.TRANSACTIONS if arguments.get("history", True) else uris.ENTRIES, data)
+
+
+async def import_(context: CallContext, arguments: Json) -> ToolResult:
+    async with context.open() as unit:
+        data = await transfer.import_lines(unit, arguments)
+    text = f"Imported {data['transactions']} transactions and {data['items']} items; {data['skipped']} already known."
+    return ToolResult(text, uris.TRANSACTIONS, data)

@@ -5,6 +5,7 @@ from typing import Final
 from backends.knowledge import schemas as s
 from backends.knowledge import tool_handlers
 from backends.knowledge.conflicts import STRATEGIES
+from backends.knowledge.search.graph_walk import MAX_DEPTH
 from backends.knowledge.tool import Tool
 from gateway.contract import Json
 
@@ -18,6 +19,13 @@ _MULTI: Final[Json] = {
     "default": False,
     "description": "The predicate may have several values at once: do not check for contradictions.",
 }
+_ON_DUPLICATE: Final[Json] = {
+    "type": "string",
+    "enum": ["return", "store", "update"],
+    "default": "return",
+    "description": "If the entry is known: return it, store it again, or update its source, confidence and spelling.",
+}
+_ENTRY_ID: Final = s.text(64, "The entry that states the fact; its source becomes the fact's.")
 _NEW_FACT: Final = {**s.PROVENANCE, **s.VALIDITY}
 _ENTITY_TYPE: Final[Json] = {
     "type": "string",
@@ -30,10 +38,14 @@ TOOLS: Final = (
     Tool(
         "store",
         "Store an entry",
-        "Remember something about a topic. Each call makes a new entry; correct an existing one with update.",
+        "Remember something about a topic; correct an existing entry with update. The same topic, content and tags "
+        "again return the known entry as duplicate_of; similar_to lists entries that say nearly the same.",
         2,
-        s.closed_object({"topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, **_NEW_FACT}, ("topic", "content")),
-        s.result(s.ENTRY),
+        s.closed_object(
+            {"topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, "on_duplicate": _ON_DUPLICATE, **_NEW_FACT},
+            ("topic", "content"),
+        ),
+        s.result(s.STORED_ENTRY),
         tool_handlers.store,
     ),
     Tool(
@@ -95,7 +107,7 @@ TOOLS: Final = (
         "predicate another object at the same time, nothing is written and the conflict is returned: settle it with "
         "resolve_conflict.",
         2,
-        s.closed_object({**_TRIPLE, "multi": _MULTI, **_NEW_FACT}, tuple(_TRIPLE)),
+        s.closed_object({**_TRIPLE, "multi": _MULTI, "entry_id": _ENTRY_ID, **_NEW_FACT}, tuple(_TRIPLE)),
         s.result(s.UPSERTED_TRIPLE, s.CONFLICT),
         tool_handlers.relate,
     ),
@@ -103,17 +115,32 @@ TOOLS: Final = (
         "query_graph",
         "Search the graph",
         "List triples whose parts contain the given texts, newest first; a name also finds the other names of its "
-        "entity.",
+        "entity. With depth, direction or predicates: walk the graph from the name in subject, or backwards from the "
+        "name in object; each triple comes with its hops.",
         0,
         s.closed_object(
             {
                 **_TRIPLE,
+                "entry_id": s.text(64, "Only triples that this entry states."),
+                "depth": s.integer(1, MAX_DEPTH, "Walk: maximum number of hops from the start; by default 1."),
+                "direction": {
+                    "type": "string",
+                    "enum": ["out", "in", "both"],
+                    "description": "Walk: from subjects to objects, against it, or both ways.",
+                },
+                "predicates": {
+                    "type": "array",
+                    "items": _TRIPLE["predicate"],
+                    "minItems": 1,
+                    "maxItems": 20,
+                    "description": "Walk: follow only these relations.",
+                },
                 "as_of": s.AS_OF,
                 "limit": s.integer(1, 200, "Maximum number of items.", 50),
                 "cursor": s.CURSOR,
             }
         ),
-        s.result(s.page(s.TRIPLE)),
+        s.result(s.page(s.WALKED_TRIPLE)),
         tool_handlers.query_graph,
     ),
     Tool(
@@ -253,12 +280,19 @@ TOOLS: Final = (
                     "default": False,
                     "description": "Return only when the ingestion is finished.",
                 },
+                "extract_facts": {
+                    "type": "boolean",
+                    "default": False,
+                    "description": "Have the client's model find facts in the text and store them as inferred triples. "
+                    "Needs a client with sampling; implies wait.",
+                },
                 **_NEW_FACT,
             },
             ("content",),
         ),
         s.result(s.TASK),
         tool_handlers.ingest,
+        finish=tool_handlers.finish_ingest,
     ),
     Tool(
         "ingestion_status",
@@ -268,5 +302,37 @@ TOOLS: Final = (
         s.closed_object({"task_id": s.ID}, ("task_id",)),
         s.result(s.TASK),
         tool_handlers.ingestion_status,
+    ),
+    Tool(
+        "export",
+        "Export the memory",
+        "Return the memory as JSON Lines, page by page: every change since the beginning, or only the current items.",
+        0,
+        s.closed_object(
+            {
+                "history": {
+                    "type": "boolean",
+                    "default": True,
+                    "description": "All changes, oldest first; false for the current entries, triples and entities.",
+                },
+                "cursor": s.CURSOR,
+            }
+        ),
+        s.result(s.EXPORTED),
+        tool_handlers.export,
+        # It returns everything at once, deleted texts included.
+        confirmed=True,
+    ),
+    Tool(
+        "import",
+        "Import a memory",
+        "Import lines of an export. Changes are replayed with their ids, authors and times; known ones are skipped.",
+        1,
+        s.closed_object(
+            {"jsonl": s.text(900_000, "JSON Lines, at most 900 kB: one page of an export."), "actor": s.ACTOR},
+            ("jsonl",),
+        ),
+        s.result(s.IMPORTED),
+        tool_handlers.import_,
     ),
 )

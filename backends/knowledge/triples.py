@@ -21,8 +21,18 @@ async def new_triple(unit: UnitOfWork, arguments: Json) -> Json:
     """Begin writing and return a new triple without recording it."""
     provenance.check_not_blank({part: arguments[part] for part in _PARTS})
     await unit.begin_writing()
+    arguments = await _with_source(unit, arguments)
     triple: Json = {"id": unit.new_id(), **{part: arguments[part] for part in _PARTS}}
-    return triple | {"multi": bool(arguments.get("multi"))} | provenance.create(unit, arguments)
+    triple |= {"multi": bool(arguments.get("multi")), "entry_id": arguments.get("entry_id")}
+    return triple | {"inferred": bool(arguments.get("inferred"))} | provenance.create(unit, arguments)
+
+
+async def _with_source(unit: UnitOfWork, arguments: Json) -> Json:
+    """Take the source of a fact from the entry that states it, unless the call supplies one."""
+    if (entry_id := arguments.get("entry_id")) is None:
+        return arguments
+    entry = await ledger.get(unit, "entry", entry_id)
+    return {"source": entry["source"] or f"knowledge://entries/{entry_id}", **arguments}
 
 
 async def create(

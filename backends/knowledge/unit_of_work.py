@@ -66,6 +66,10 @@ class UnitOfWork:
     max_bytes: int | None = None
     """Quota for the stored bytes of all changes; None is unlimited."""
     semantic: SemanticSearch | None = None
+    fuse_ranks: bool = False
+    """Whether word and semantic hits are combined by their ranks instead of their scores."""
+    languages: tuple[str, ...] = ("english",)
+    """Languages whose word forms a search finds."""
     recorded: list[RecordedTransaction] = field(default_factory=list[RecordedTransaction])
     now: str = field(default_factory=timestamps.now)
     row_cache: dict[tuple[EntityType, str], Any] = field(default_factory=dict[tuple[EntityType, str], Any])
@@ -76,6 +80,8 @@ class UnitOfWork:
 
     async def begin_writing(self) -> None:
         """Lock the tenant's memory for writing. Call it before reading the rows that will be changed."""
+        if self._writer_state is not None:
+            return
         # On engines with concurrent writers, the UPDATE takes the row lock that serializes them.
         row = (await self.connection.execute(_LOCK_CLOCK)).first()
         if row is None:
@@ -91,6 +97,11 @@ class UnitOfWork:
         assert self._writer_state is not None
         self._writer_state.last_id = ids.next_id(self._writer_state.last_id, time.time_ns() // 1_000_000)
         return self._writer_state.last_id
+
+    def observe_id(self, id_: str) -> None:
+        """Make later ids sort after this one, which another memory made."""
+        assert self._writer_state is not None
+        self._writer_state.last_id = max(self._writer_state.last_id, id_)
 
     def new_number(self) -> int:
         """Return the next row number; the full-text index refers to rows by number."""
@@ -121,7 +132,8 @@ class UnitOfWork:
         values: Json = {"last_id": self._writer_state.last_id, "last_number": self._writer_state.last_number}
         values["stored_bytes"] = self._writer_state.stored_bytes
         if self.recorded:
-            values["last_transaction"] = self.recorded[-1].id
+            newest = max(transaction.id for transaction in self.recorded)
+            values["last_transaction"] = max(newest, await self.last_transaction() or "")
         await self.connection.execute(_SAVE_CLOCK, values)
 
     async def last_transaction(self) -> str | None:

@@ -14,13 +14,14 @@ ENTITIES: Final = "knowledge://graph/entities"
 TRANSACTIONS: Final = "knowledge://history/transactions"
 CONFLICTS: Final = "knowledge://conflicts"
 INGESTIONS: Final = "knowledge://ingestions"
+STATS: Final = "knowledge://stats"
 
 _MAX_QUERY_FIELDS: Final = 64
 
 LISTS: Final[dict[EntityType, str]] = {"entry": ENTRIES, "triple": TRIPLES, "entity": ENTITIES}
 
 _PATTERN: Final = re.compile(
-    rf"({'|'.join(map(re.escape, (ENTRIES, TRIPLES, ENTITIES, TRANSACTIONS, CONFLICTS, INGESTIONS)))})"
+    rf"({'|'.join(map(re.escape, (ENTRIES, TRIPLES, ENTITIES, TRANSACTIONS, CONFLICTS, INGESTIONS, STATS)))})"
     r"(?:/([^/?#]+))?(?:\?([^#]*))?"
 )
 
@@ -48,6 +49,12 @@ def parse(uri: str) -> ResourceUri | None:
         message = f"A knowledge:// URI may have at most {_MAX_QUERY_FIELDS} query parameters."
         raise Fault(Kind.TOO_LARGE, message, details={"found": fields, "most": _MAX_QUERY_FIELDS})
     return ResourceUri(base, unquote(id_) if id_ else None, parse_qs(query or ""))
+
+
+def list_of(uri: str) -> str:
+    """Return the URI of the list that the item with this URI is in; a list's own URI without its query."""
+    match = _PATTERN.fullmatch(uri)
+    return match[1] if match is not None else uri
 
 
 def item_uri(kind: EntityType, id_: str) -> str:

@@ -1,6 +1,7 @@
 """The validate stage: checks the arguments against the size limits, then against the tool's input schema.
 
-It runs before authorize: Cedar gives no decision on ill-typed input.
+Then it checks the flags of `_meta`: a dry run of a writing tool that has none ends here. The stage runs before
+authorize, because Cedar gives no decision on ill-typed input.
 """
 
 from collections.abc import Awaitable
@@ -8,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.contract import Call, Handler, Result
+from gateway.contract import Call, Handler, Json, Result, Route, read_flag
 from gateway.errors import Fault, Kind
 
 
@@ -35,6 +36,9 @@ class Validate:
         route = call.route
         if route is not None and route.check is not None:
             route.check(arguments)
+        meta = call.meta
+        if "dryRun" in meta or "approved" in meta:
+            _check_flags(meta, route)
         return call_next(call)
 
     def _check_size(self, arguments: object) -> None:
@@ -67,6 +71,17 @@ class Validate:
             pending += [(item, depth + 1) for item in inner]
             if isinstance(container, dict):
                 pending += [(key, depth + 1) for key in container]
+
+
+def _check_flags(meta: Json, route: Route | None) -> None:
+    read_flag(meta, "approved")
+    if read_flag(meta, "dryRun") and route is not None and not route.allows_dry_run:
+        raise Fault(
+            Kind.INVALID_INPUT,
+            f"Tool {route.canonical!r} has no dry run: the call would change data. Nothing was done.",
+            details={"validation_path": "_meta.dryRun", "validation_rule": "dryRun"},
+            suggested_fix="Repeat the call without dryRun to make the change.",
+        )
 
 
 _NESTED = frozenset({dict, list})

@@ -30,18 +30,25 @@ async def query_graph(unit: UnitOfWork, arguments: Json) -> Page:
             names = sorted(await equivalent_names(unit, key) - {key}) if part != "predicate" else []
             columns[f"{part}_key"] = [key, *names]
             values |= {f"{part}_key_like": contains_pattern(key), f"{part}_key_names": names}
+    if entry_id := arguments.get("entry_id"):
+        values["of_entry"] = entry_id
     scan, match = unit.index.narrow_triples(columns) or (None, {})
-    listing = _paged_query(active.sql, tuple((column, len(keys) > 1) for column, keys in columns.items()), scan)
+    shape = tuple((column, len(keys) > 1) for column, keys in columns.items())
+    listing = _paged_query(active.sql, shape, scan, of_entry=bool(entry_id))
     limit = arguments.get("limit", _DEFAULT_LIMIT)
     return await fetch_page(unit, listing, triple_from_row, limit, arguments.get("cursor"), values | match)
 
 
 @lru_cache(maxsize=128)
-def _paged_query(active: str, columns: tuple[tuple[str, bool], ...], scan: IndexScan | None) -> PagedQuery:
+def _paged_query(
+    active: str, columns: tuple[tuple[str, bool], ...], scan: IndexScan | None, *, of_entry: bool
+) -> PagedQuery:
     """Build the query. `columns` pairs each filtered column with whether it may also equal other entity names."""
     found = select(triples).where(
         statement(active), *(_part_condition(column, has_names=has_names) for column, has_names in columns)
     )
+    if of_entry:
+        found = found.where(triples.c.entry_id == bindparam("of_entry"))
     if scan is None:
         return PagedQuery.build(found, triples)
     joined = found.select_from(scan.source).where(scan.condition)

@@ -45,9 +45,17 @@ class Index(Protocol):
         ...
 
     async def search_words(
-        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
+        self,
+        connection: AsyncConnection,
+        words: Sequence[str],
+        condition: Condition,
+        limit: int,
+        languages: tuple[str, ...] = (),
     ) -> list[Hit]:
-        """Find entries that match the condition and have any of the words in topic, content or tags, best first."""
+        """Find entries that match the condition and have any of the words in topic, content or tags, best first.
+
+        With languages, also entries that have another form of a word.
+        """
         ...
 
     async def search_prefixes(

@@ -12,7 +12,7 @@ from backends.knowledge.search import saved_rankings
 from backends.knowledge.search.filters import entry_filter, entry_list
 from backends.knowledge.search.graph_neighbours import find_neighbours
 from backends.knowledge.search.index import Hit
-from backends.knowledge.search.ranking import WITH_SEMANTIC, WITHOUT_SEMANTIC, Ranked, rank
+from backends.knowledge.search.ranking import WITH_SEMANTIC, WITHOUT_SEMANTIC, Ranked, fuse, rank
 from backends.knowledge.sql import Condition, contains_pattern, statement
 from backends.knowledge.text_keys import fold, words
 from backends.knowledge.unit_of_work import UnitOfWork
@@ -55,12 +55,16 @@ async def _list_entries(unit: UnitOfWork, arguments: Json) -> Page:
 
 async def _search(unit: UnitOfWork, text: str, arguments: Json) -> list[Ranked]:
     terms, condition = words(text), entry_filter(unit, arguments)
-    hits = await unit.index.search_words(unit.connection, terms, condition, _MAX_RANKED) if terms else []
+    hits: list[Hit] = []
+    if terms:
+        hits = await unit.index.search_words(unit.connection, terms, condition, _MAX_RANKED, unit.languages)
     if not hits:
         plain = _PLAIN_WORDS.fullmatch(text) is not None
         hits = await (_search_prefixes(unit, terms, condition) if plain else _search_substring(unit, text, condition))
     similar = await unit.semantic.similar(unit.connection, text, condition, _MAX_RANKED) if unit.semantic else []
     neighbours = await find_neighbours(unit, [*hits, *similar], arguments, condition)
+    if unit.fuse_ranks:
+        return fuse(hits, similar, neighbours)[:_MAX_RANKED]
     weights = WITH_SEMANTIC if unit.semantic else WITHOUT_SEMANTIC
     return rank(_scores(hits), _scores(similar), neighbours, weights)[:_MAX_RANKED]
 

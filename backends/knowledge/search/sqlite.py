@@ -9,6 +9,7 @@ from sqlalchemy import column, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.search.index import Hit, IndexScan
+from backends.knowledge.search.word_forms import common_prefix, is_form, stems
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import triples
 from gateway.contract import Json
@@ -21,6 +22,9 @@ _NEWEST_LIMIT: Final = 1_000
 _OVERFETCH: Final = 100
 _MAX_TRIGRAMS: Final = 3
 """Number of trigrams matched per text. Three are selective enough; each further one costs time."""
+_MAX_STEMMED: Final = 12
+"""Number of words of a search whose other forms are looked up."""
+_MAX_TERMS: Final = 100
 _COMMON_LETTERS: Final = " etaoinshrdlucm"
 
 # The count is limited, because the index would otherwise read the whole posting list of a common word.
@@ -46,6 +50,8 @@ SELECT * FROM (
   FROM (SELECT rowid FROM entry_words WHERE entry_words MATCH :match{at} ORDER BY rowid DESC LIMIT :newest) AS found
   JOIN entries ON entries.number = found.rowid AND {condition} LIMIT :limit)
 """
+
+_TERMS: Final = "SELECT term FROM entry_terms WHERE term >= :first AND term < :last LIMIT :most"
 
 _parts: Final = table("triple_parts", column("rowid"))
 # The index returns rows in rowid order without sorting, so only one page is read.
@@ -73,9 +79,15 @@ class Fts5:
         return self.json_strings(value)
 
     async def search_words(
-        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
+        self,
+        connection: AsyncConnection,
+        words: Sequence[str],
+        condition: Condition,
+        limit: int,
+        languages: tuple[str, ...] = (),
     ) -> list[Hit]:
-        return await self._search(connection, [_quote(word) for word in words], condition, limit)
+        terms = [*words, *await _find_forms(connection, words, languages)]
+        return await self._search(connection, [_quote(term) for term in dict.fromkeys(terms)], condition, limit)
 
     async def search_prefixes(
         self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
@@ -156,6 +168,18 @@ class _Search:
     async def _rows(self, sql: str, values: Json) -> list[Any]:
         query = statement(sql.replace("{condition}", self.condition.sql))
         return list((await self.connection.execute(query, values | self.condition.values)).all())
+
+
+async def _find_forms(connection: AsyncConnection, words: Sequence[str], languages: tuple[str, ...]) -> list[str]:
+    """Return the indexed words that have the stem of one of the words."""
+    forms: list[str] = []
+    for word in words[:_MAX_STEMMED]:
+        wanted = stems(word, languages)
+        for prefix in {common_prefix(each) for each in wanted.values()}:
+            values: Json = {"first": prefix, "last": f"{prefix}\U0010ffff", "most": _MAX_TERMS}
+            found = (await connection.execute(statement(_TERMS), values)).scalars()
+            forms += [term for term in found if term != word and is_form(term, wanted)]
+    return forms
 
 
 def _trigram_match(text: str) -> str:

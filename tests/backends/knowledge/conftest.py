@@ -37,7 +37,7 @@ class GatewayThread:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         settings: Json = {
-            "backends": {"knowledge": {"module": "backends.knowledge"}},
+            "backends": {"knowledge": {"module": "backends.knowledge", "options": {"semantic": False}}},
             "limits": {"calls": "1000000/minute"},
             "tenants": {name: {} for name in ("default", *(f"t{n}" for n in range(TENANTS)))},
             **self._settings,

@@ -25,7 +25,7 @@ async def test_stored_entry_is_returned_with_all_fields(memory: Any) -> None:
 
 async def test_actor_defaults_to_the_caller(memory: Any) -> None:
     assert (await memory("store", topic="a", content="b"))["actor"] == "alice"
-    named = await memory.result("store", {"topic": "a", "content": "b"}, meta={"actor": "agent-1"})
+    named = await memory.result("store", {"topic": "a", "content": "c"}, meta={"actor": "agent-1"})
     assert named["structuredContent"]["actor"] == "agent-1"
 
 

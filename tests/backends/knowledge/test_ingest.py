@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from mcp.types import CreateMessageResult, TextContent
 
 
 def text_of(paragraphs: int, word: str = "lorem") -> str:
@@ -84,3 +85,49 @@ async def test_blank_text_is_rejected(memory: Any, content: str) -> None:
 
 async def test_an_unknown_task_is_not_found(memory: Any) -> None:
     assert (await memory.error("ingestion_status", task_id="nope"))["code"] == "not_found"
+
+
+async def test_ingested_entries_keep_their_place_in_the_source(memory: Any) -> None:
+    text = "\n\n  ".join(f"Paragraph {n}\r\n" + "word " * 90 for n in range(40))
+    await memory("ingest", content=text, source="book.txt", wait=True)
+    items = [item for page in await memory.pages("query", tags=["ingested"], limit=20) for item in page]
+    assert len(items) == 40
+    for item in items:
+        assert text[item["source_start"] : item["source_end"]].split() == item["content"].split()
+        assert item["source"] == "book.txt"
+
+
+FACTS = """Here are the facts:
+{"passage": 1, "subject": "Alice", "predicate": "works_at", "object": "Acme"}
+{"passage": 1, "subject": "Acme", "predicate": "based_in", "object": "Oslo"}
+{"passage": 9, "subject": "no such passage", "predicate": "is", "object": "dropped"}
+{"subject": "half a fact"}
+"""
+
+
+async def test_facts_are_extracted_by_the_model_of_the_client_and_contradictions_show(memory: Any, era: str) -> None:
+    asked: list[Any] = []
+
+    async def sample(context: Any, params: Any) -> Any:
+        asked.append(params)
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=FACTS), model="test")
+
+    await memory("relate", subject="acme", predicate="based_in", object="Bergen")
+    async with memory.gateway.client(era, sampling_callback=sample) as client:
+        arguments = {"content": "Alice works at Acme in Oslo.", "source": "hr.pdf", "extract_facts": True}
+        result = await client.call_tool("knowledge_ingest", arguments)
+    task = result.structured_content
+    assert (task["status"], task["facts"], task["contradictions"]) == ("completed", 1, 1)
+    (entry,) = (await memory("query", tags=["ingested"]))["items"]
+    (fact,) = (await memory("query_graph", entry_id=entry["id"]))["items"]
+    assert (fact["subject"], fact["object"], fact["inferred"], fact["source"]) == ("Alice", "Acme", True, "hr.pdf")
+    await memory("resolve_conflict", conflict_id=task["conflict_ids"][0], strategy="replace")
+    (moved,) = (await memory("query_graph", subject="acme", predicate="based_in"))["items"]
+    assert (moved["object"], moved["inferred"]) == ("Oslo", True)
+    assert "Alice works at Acme" in asked[0].messages[0].content.text
+
+
+async def test_extraction_without_sampling_is_rejected_before_anything_is_stored(memory: Any) -> None:
+    error = await memory.error("ingest", content="Alice works at Acme.", extract_facts=True)
+    assert error["kind"] == "unsupported"
+    assert await memory.contents() == []

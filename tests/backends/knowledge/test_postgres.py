@@ -1,9 +1,12 @@
 """Runs the same tests against a gateway on PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import asyncpg
 import pytest
 
+from backends.knowledge.semantic import pgvector
 from tests.backends.knowledge.conftest import GatewayThread, MemoryClient, new_tenant_client
 from tests.backends.knowledge.test_entries import *  # noqa: F403
 from tests.backends.knowledge.test_graph import *  # noqa: F403
@@ -14,6 +17,7 @@ from tests.backends.knowledge.test_reference_model import (  # noqa: F401
     test_sixteen_concurrent_writers_lose_no_changes,
 )
 from tests.backends.knowledge.test_search import *  # noqa: F403
+from tests.backends.knowledge.test_semantic_search import NOTES, SIGN_IN, call, first_hit
 from tests.backends.knowledge.test_tenants import *  # noqa: F403
 from tests.backends.knowledge.test_undo import *  # noqa: F403
 
@@ -33,3 +37,19 @@ async def memory(postgres_gateway_thread: GatewayThread) -> AsyncIterator[Memory
 
 async def test_random_operations_match_the_reference_model(memory: MemoryClient) -> None:
     await check_against_model(memory, 4)
+
+
+async def test_server_with_pgvector_compares_the_vectors_itself(start: Any, postgres_url: str) -> None:
+    operator = await asyncpg.connect(postgres_url)
+    await operator.execute("CREATE EXTENSION vector")
+    await operator.close()
+    knowledge = {"module": "backends.knowledge", "options": {"semantic": "wordllama"}}
+    async with start(backends={"knowledge": knowledge}, database={"url": postgres_url}) as gateway:
+        for n, note in enumerate(NOTES):
+            await call(gateway, "store", topic=f"pgvector note {n}", content=note, tags=["pgvector"])
+        assert await first_hit(gateway, "login credentials", tags=["pgvector"]) == SIGN_IN
+        async with gateway.app.stores.store("default", "knowledge", None).transaction() as connection:
+            assert await pgvector.is_available(connection)
+            counts = await connection.exec_driver_sql("SELECT count(*), count(embedding) FROM entry_vectors")
+            written, embedded = counts.one()
+    assert written == embedded >= len(NOTES)

@@ -67,12 +67,15 @@ def test_words_are_alphanumeric_and_distinct(text: str) -> None:
 
 @given(st.lists(st.text(alphabet=st.sampled_from("ab .\n\r\t"), max_size=700), max_size=8).map("\n\n".join))
 def test_chunks_lose_only_white_space_and_have_bounded_length(text: str) -> None:
-    chunks = split(text)
+    found = split(text)
+    chunks = [chunk.text for chunk in found]
     assert "".join("".join(chunks).split()) == "".join(text.split())
+    assert all(text[chunk.start : chunk.end].split() == chunk.text.split() for chunk in found)
+    assert all(before.end <= after.start for before, after in pairwise(found))
     assert all(chunk.strip() == chunk and 0 < len(chunk) <= 1000 for chunk in chunks)
     assert all(0 < len(title_of(chunk)) <= 100 for chunk in chunks)
 
 
 def test_long_paragraph_is_split_after_a_sentence() -> None:
     text = "A sentence of some length here. " * 60
-    assert all(chunk.endswith(".") for chunk in split(text))
+    assert all(chunk.text.endswith(".") for chunk in split(text))

@@ -49,7 +49,7 @@ async def test_invalid_arguments_are_rejected_by_name(memory: Any) -> None:
 
 async def test_completion_suggests_known_topics(memory: Any) -> None:
     for topic in ("Deployment", "deploy keys", "rollback", "Deployment"):
-        await memory("store", topic=topic, content="c")
+        await memory("store", topic=topic, content="c", on_duplicate="store")
     gone = await memory("store", topic="deprecated", content="c")
     await memory("delete", id=gone["id"])
 

@@ -149,3 +149,17 @@ async def test_cursor_of_another_search_is_rejected(memory: Any) -> None:
 async def test_offset_argument_is_rejected(memory: Any) -> None:
     error = await memory.error("query", topic="t", offset=10)
     assert (error["code"], error["validation_path"]) == ("validation", "input.offset")
+
+
+@pytest.mark.parametrize(
+    ("stored", "sought"),
+    [
+        ("The service was deployed twice.", "deploy"),
+        ("Our policies are strict.", "policy"),
+        ("Connections are limited.", "connecting limits"),
+    ],
+)
+async def test_search_finds_other_forms_of_a_word(memory: Any, stored: str, sought: str) -> None:
+    await memory("store", topic="t", content=stored)
+    await memory("store", topic="t", content="Something else about category politeness and connivance.")
+    assert await memory.contents(topic=sought) == [stored]
