@@ -33,7 +33,7 @@ SITE = NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 .PHONY: docs chart-test
 
 docs: $(READY)  ## write the pages that come from the code, and build the site into .site
-	@for page in settings commands tables llms; do $(PY) docs/make_$$page.py || exit 1; done
+	@for page in settings commands tables reference llms; do $(PY) docs/make_$$page.py || exit 1; done
 	@$(SITE)
 
 chart-test: $(READY)  ## the Helm chart alone: rendered, validated, started and called

@@ -119,9 +119,18 @@ async def take_screenshots(gateway: Running, denied: str, run: str) -> None:
                 await page.goto(f"{gateway.base}/console{path}")
                 screenshot = await page.screenshot(full_page=name != "narrow", scale="css")
                 # The pages have few colours: a palette reduces the file to a third without visible loss.
-                Image.open(BytesIO(screenshot)).quantize(128).save(
-                    FOLDER / f"console-{page_name}-{name}.png", optimize=True
-                )
+                picture = Image.open(BytesIO(screenshot)).quantize(128)
+                picture.save(FOLDER / f"console-{page_name}-{name}.png", optimize=True)
+                if (page_name, name) == ("waterfall", "light"):
+                    top, bottom = [await _top(page, heading) for heading in ("Timing", "Time per stage")]
+                    picture.crop((20, top - 20, 1260, bottom - 16)).save(FOLDER / "console-trace.png", optimize=True)
+
+
+async def _top(page: Any, heading: str) -> int:
+    """Return the distance of a heading from the top of the page, in pixels."""
+    box = await page.get_by_role("heading", name=heading, exact=True).bounding_box()
+    assert box is not None
+    return round(box["y"])
 
 
 async def draw_terminal_pictures(gateway: Running, data: Path, run: str) -> None:

@@ -13,8 +13,8 @@ FILE: Final = ROOT / "docs" / "llms.txt"
 HEAD: Final = """\
 # Gatehouse
 
-> One MCP endpoint for a whole organisation: clients of every protocol revision connect to one address and see the
-> tools, resources and prompts of all its backends; with authentication, tenants, policy, limits, audit and traces.
+> A gateway for MCP servers: clients of every protocol revision connect to one address and get the tools, resources and
+> prompts of all servers behind it, with authentication, tenants, policies, limits, audit log and traces.
 """
 
 

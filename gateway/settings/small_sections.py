@@ -105,7 +105,7 @@ class PolicySettings(Section):
 
     dir: Path | None = Field(
         default=None,
-        description="Folder of the policies, in which edits take effect at once; by default the shipped policies.",
+        description="Folder of the policies; changes apply within two seconds. By default the policies that ship.",
     )
 
 

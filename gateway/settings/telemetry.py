@@ -39,7 +39,12 @@ class OtlpSettings(Section):
 class TraceSettings(Section):
     """Sampling of traces. Failed, denied and slow calls are always recorded."""
 
-    share: float = Field(default=0.01, ge=0, le=1, description="Fraction of the other calls to record; 1 is all.")
+    share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Fraction of fast, successful calls to record; all others are always recorded.",
+    )
     slow: Seconds = Field(default=1.0, description="Duration in seconds from which a call counts as slow.")
     follow_parent: bool = Field(
         default=True, description="Whether to follow the sampling decision in the trace context of the client."

@@ -185,6 +185,19 @@ def test_values_shown_in_the_readme_render(tmp_path: Path) -> None:
     assert one(documents(done), "Deployment")["spec"]["replicas"] == 3
 
 
+def test_values_shown_on_the_kubernetes_page_render(tmp_path: Path) -> None:
+    page = blocks(ROOT / "docs" / "kubernetes.md")
+    shown = {block.text.splitlines()[0]: block.text for block in page if block.language == "text"}
+    assert list(shown) == ["# values.yaml", "# ha.yaml"]
+    for number, text in enumerate(shown.values()):
+        (tmp_path / f"{number}.yaml").write_text(text)
+        done = template("-f", str(tmp_path / f"{number}.yaml"))
+        assert done.returncode == 0, done.stderr
+        assert one(documents(done), "Ingress")["spec"]["rules"][0]["host"] == "mcp.example.org"
+    (readme,) = [block.text for block in blocks(CHART / "README.md") if block.text.startswith("# ha.yaml")]
+    assert shown["# ha.yaml"] == readme
+
+
 def test_global_values_of_an_umbrella_chart_are_accepted() -> None:
     assert template("--set", "global.anything=else").returncode == 0
 
@@ -341,7 +354,7 @@ def test_notes_show_the_url_and_the_client_command(tmp_path: Path) -> None:
     assert "helm-test" in default
     assert "port-forward deploy/gatehouse 9090" in default
     assert "http://127.0.0.1:9090/console" in notes("--set", "opsPublicUrl=http://127.0.0.1:9090")
-    assert "WARNING: persistence is off" in notes("--set", "persistence.enabled=false")
+    assert "WARNING: persistence is disabled" in notes("--set", "persistence.enabled=false")
     assert "is not https" in notes("--set", "publicUrl=http://mcp.example.org")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gateway.cli import failure
 from gateway.errors import TABLE, Fault, Kind
-from tests.repo.documents import README, ROOT
+from tests.repo.documents import ROOT
 
 PAGE = ROOT / "docs" / "errors.md"
 
@@ -29,12 +29,6 @@ def test_errors_page_lists_every_kind_with_its_codes() -> None:
         for kind, row in TABLE.items()
     }
     assert rows(PAGE) == expected
-
-
-def test_readme_lists_every_kind_with_its_http_status() -> None:
-    assert {kind: cells[0] for kind, cells in rows(README).items()} == {
-        kind.value: str(row.http) for kind, row in TABLE.items()
-    }
 
 
 def test_errors_page_lists_every_field_of_the_error_object() -> None:

@@ -1,4 +1,4 @@
-"""`gatehouse import` takes over the servers of a client's file, as the README shows."""
+"""`gatehouse import` imports the servers of a client's file, as docs/import.md shows."""
 
 import json
 import os
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.peers import npm
-from tests.repo.documents import README, find_block
+from tests.repo.documents import ROOT, find_block
 from tests.repo.test_readme import eventually
+
+PAGE = ROOT / "docs" / "import.md"
 
 # Replaces the network: `npx -y PACKAGE ARGS` runs a package that the tests have already installed.
 NPX = """#!{python}
@@ -34,14 +36,14 @@ def test_three_servers_of_a_client_file_are_imported_and_answer_calls(
     npx.chmod(0o755)
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / ".mcp.json").write_text(find_block(README, "file", ".mcp.json").text)
+    (folder / ".mcp.json").write_text(find_block(PAGE, "file", ".mcp.json").text)
     (folder / "hello.txt").write_text("hello")
     shell = terminal(folder)
     shell = replace(shell, environment={**shell.environment, "PATH": f"{shims}{os.pathsep}{shell.environment['PATH']}"})
-    first, second = find_block(README, "shell", "import").text.splitlines()
+    first, second = find_block(PAGE, "shell", "import").text.splitlines()
 
     imported = shell.run(first)
-    assert imported.stdout == find_block(README, "says", "import").text
+    assert imported.stdout == find_block(PAGE, "says", "import").text
     with shell.serve(second) as served:
         expected = {"files_read_text_file", "memory_read_graph", "every-thing_echo"}
         eventually(

@@ -31,6 +31,7 @@ _VARIABLE_PARTS = (
     (r"\b[0-9a-f]{16}\b", "ID"),
     (r"\b01[0-9A-Z]{24}\b", "ULID"),
     (r"http://127\.0\.0\.1:\d+", "ADDRESS"),
+    (r"policy version [0-9a-f]{12}\b", "policy version VERSION"),
     (r" +$", ""),
 )
 
@@ -68,7 +69,7 @@ def assert_documented_output(document: Path, block: Block, ended: subprocess.Com
 
 def test_every_output_in_a_document_belongs_to_a_tested_block() -> None:
     for document in documents():
-        run = {block.name for mark in ("tested", "fresh") for block in blocks(document, mark)}
+        run = {block.name for mark in ("tested", "fresh", "before", "step") for block in blocks(document, mark)}
         assert {block.name for block in blocks(document, "output")} <= run, document
 
 
@@ -92,7 +93,8 @@ def test_namespace_of_the_one_file_backend_has_an_endpoint_with_bare_names(gatew
 
 def test_virtual_server_is_served_after_the_settings_file_is_saved(gateways: Gateways) -> None:
     served = gateways("words")
-    with settings_file(served, find_block(README, "file", "virtual.yaml").text):
+    page = ROOT / "docs" / "virtual-servers.md"
+    with settings_file(served, find_block(page, "file", "virtual.yaml").text):
         eventually(lambda: list_tools(served, "/mcp/desk") == ["core.ping", "words.count"])
     eventually(lambda: list_tools(served, "/mcp") == ["words_count"])
 

@@ -1,14 +1,15 @@
-"""The README and the pages describe the shipped modules correctly."""
+"""The pages describe the shipped modules correctly."""
 
 import importlib
 import re
 
 from gateway.contract.shipped import shipped_backends
 from gateway.settings import Settings
-from tests.repo.documents import README, ROOT
+from tests.repo.documents import ROOT
 
+PAGE = ROOT / "docs" / "shipped.md"
 ROWS = re.findall(
-    r"^\| (`[a-z`, ]+) \| [^|]+ \| (by default|with|where)([^|]*) \|$", README.read_text("utf-8"), re.MULTILINE
+    r"^\| (`[a-z`, ]+) \| [^|]+ \| (by default|with|where)([^|]*) \|$", PAGE.read_text("utf-8"), re.MULTILINE
 )
 SHIPPED = {name: how for names, how, _ in ROWS for name in re.findall(r"`(\w+)`", names)}
 
@@ -17,19 +18,19 @@ def module(namespace: str) -> str:
     return "core" if namespace == "project" else namespace
 
 
-def test_readme_lists_exactly_the_shipped_modules() -> None:
+def test_page_lists_exactly_the_shipped_modules() -> None:
     # `gox`, `demo` and `lists` are shared by several modules; `shipped` lists them.
     existing = {path.stem for path in (ROOT / "backends").glob("[a-z]*")} - {"gox", "demo", "lists", "shipped"}
     assert set(shipped_backends()) == set(SHIPPED)
     assert {module(name) for name in SHIPPED} == existing
 
 
-def test_readme_marks_the_default_backends() -> None:
+def test_page_marks_the_default_backends() -> None:
     default = set(Settings().backends)
     assert {name for name, how in SHIPPED.items() if how == "by default"} == default - {"launch"}
 
 
-def test_readme_shows_valid_entries_for_optional_modules() -> None:
+def test_page_shows_valid_entries_for_optional_modules() -> None:
     for names, how, rest in ROWS:
         if how == "with":
             assert f"{names.strip('`')}: {{module: backends.{names.strip('`')}" in rest

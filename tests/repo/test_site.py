@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -19,6 +20,7 @@ def generator(name: str) -> dict[str, Any]:
 
 COMMANDS = generator("commands")
 TABLES = generator("tables")
+REFERENCE = generator("reference")
 EVERY_COMMAND: list[tuple[str, Any]] = list(COMMANDS["every"]())
 
 
@@ -35,6 +37,31 @@ def test_every_command_and_option_has_a_help_text(name: str, command: Any) -> No
 def test_generated_tables_are_up_to_date() -> None:
     for path, text in TABLES["pages"]().items():
         assert path.read_text("utf-8") == text, "run make docs"
+
+
+def test_generated_reference_pages_are_up_to_date() -> None:
+    for path, text in REFERENCE["pages"]().items():
+        assert path.read_text("utf-8") == text, "run make docs"
+
+
+async def test_metrics_page_lists_every_metric_and_label_that_a_gateway_exposes(start: Any) -> None:
+    documented = {family.prometheus_name: family for family in REFERENCE["metric_families"]()}
+    async with start(backends={"core": {"module": "backends.core"}}) as gateway:
+        await gateway.call("core_ping")
+        families = gateway.app.telemetry.families()
+    assert {family.prometheus_name for family in families} <= set(documented)
+    for family in families:
+        labels = {name for point in family.points for name, _ in point}
+        stated = REFERENCE["LABELS"].get(family.name, "")
+        assert "conventions" in stated or labels <= set(stated.split(", ")), family.name
+
+
+async def test_api_page_lists_every_route_that_a_gateway_serves(start: Any) -> None:
+    async with start(backends={"core": {"module": "backends.core"}}) as gateway:
+        key = await gateway.new_key(scopes=frozenset({"mcp:admin"}))
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as client:
+            answer = await client.get(f"{gateway.base}/api/v1/openapi.json")
+    assert sorted(answer.json()["paths"]) == sorted(REFERENCE["api_paths"]())
 
 
 def test_every_threat_and_every_threat_test_has_a_table_row() -> None:
@@ -68,6 +95,7 @@ def test_site_builds_without_broken_links_and_loads_nothing_from_other_hosts(tmp
     text = (tmp_path / "backends.html").read_text("utf-8")
     assert 'href="overview.html#a-backend-in-one-file"' in text
     assert "../gateway/" not in text
+    assert "../deploy/" not in (tmp_path / "alerting.html").read_text("utf-8")
     record = (tmp_path / "adr" / "0007-error-model.html").read_text("utf-8")
     assert 'href="../errors.html#the-kinds"' in record
 

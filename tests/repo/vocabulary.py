@@ -1,8 +1,9 @@
 """Checks that retired names and figures of speech do not return, and that the gateway names no product of a backend;
 `make check` runs it.
 
-Identifiers, comments, docstrings, log and error messages are read with `tokenize`. `ALLOWED` lists ordinary uses: texts
-that a contract fixes, keys of JSON output, example names, and engine code.
+Identifiers, comments, docstrings, log and error messages are read with `tokenize`; documents, policies and the values
+and notes of the chart line by line. `ALLOWED` lists ordinary uses: texts that a contract fixes, keys of JSON output,
+example names, and engine code.
 """
 
 import io
@@ -23,6 +24,19 @@ PHRASES: Final = re.compile(
     re.IGNORECASE,
 )
 """Figures of speech, in comments and string literals."""
+
+DOCUMENT_PHRASES: Final = re.compile(
+    PHRASES.pattern + "|"
+    r"\b(?:at hand|came along|be an MCP server|a wood|leav(?:es|ing) the (?:house|organisation)|went bad|"
+    r"(?:is|are|stays?|still) good|good (?:once|until)|on your word|(?:last|own|person's) word|whose affair|"
+    r"never (?:were|was)|dearer?|vouch(?:es|ed)?|walks? the (?:whole )?path|before your eyes|the very|an ear|"
+    r"to be seen to|unseen|deeds|(?:is|are|not) spoken|knows? OAuth|in more words|begins? anew|start it anew|"
+    r"told in one form|is told of|all that guards|what stands between)\b",
+    re.IGNORECASE,
+)
+"""Figures of speech, in texts for users."""
+
+DOCUMENTS: Final = ("*.md", "*/values.yaml", "*/NOTES.txt", "*.cedar", "*.cedarschema", "docs/examples/*.yaml")
 
 IDENTIFIERS: Final = frozenset(
     (
@@ -55,6 +69,7 @@ ALLOWED: Final[tuple[tuple[str, str], ...]] = (
     ("tests/gateway/cli/", r'"mend"'),
     ("tests/", r"""["'=/]nobody|Nobody["']"""),  # example names
     ("tests/backends/knowledge/test_primitives.py", r"fold\("),
+    ("docs/roblox.md", r"Workspace\."),  # names of instances
     ("tests/", r"gate[ +]house"),  # an OAuth client id with a blank
 )
 """Path prefix, and a pattern of the lines that are exempt there."""
@@ -63,8 +78,9 @@ ALLOWED: Final[tuple[tuple[str, str], ...]] = (
 def main() -> int:
     findings = [
         finding
-        for path in _files(*(f"{each}/*.py" for each in FOLDERS))
-        for finding in scan_source(str(path.relative_to(ROOT)), path.read_text("utf-8"))
+        for scan, patterns in ((scan_source, [f"{each}/*.py" for each in FOLDERS]), (scan_text, DOCUMENTS))
+        for path in _files(*patterns)
+        for finding in scan(str(path.relative_to(ROOT)), path.read_text("utf-8"))
     ]
     products = [
         finding
@@ -104,6 +120,13 @@ def scan_products(name: str, text: str) -> Iterator[str]:
     """Yield one line `path:line: word: text` for each name of a product, also in the path."""
     for number, line in enumerate([name, *text.splitlines()]):
         if (found := PRODUCTS.search(line)) is not None:
+            yield f"{name}:{number}: {found[0]}: {line.strip()[:100]}"
+
+
+def scan_text(name: str, text: str) -> Iterator[str]:
+    """Yield one line `path:line: phrase: text` for each figure of speech in a text for users."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if (found := DOCUMENT_PHRASES.search(line)) is not None and not _is_allowed(name, line):
             yield f"{name}:{number}: {found[0]}: {line.strip()[:100]}"
 
 
