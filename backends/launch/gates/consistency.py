@@ -16,12 +16,13 @@ REPO_LINK: Final = re.compile(r"\[Source code\]\(([^)]*)\)")
 
 def check(context: GateContext) -> Iterator[Finding]:
     facts, config = context.facts, context.config
-    if facts["product_name"] != config["product_name"]:
+    if not facts["product_name_found"]:
         yield Finding(
             "GATE_CONSISTENCY_PRODUCT_NAME",
-            "The facts name another product.",
+            f"The repository does not name the product “{config['product_name']}”.",
             "blocker",
             "artifacts/product_facts.json",
+            suggested_fix="Start a run with the product_name that the repository's README or package file uses.",
         )
     for page in context.plan:
         path = page["output_path"]

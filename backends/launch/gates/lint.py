@@ -69,6 +69,8 @@ def markdown_linter() -> Any:
             suggested_fix="Install the `launch` extra.",
         ) from exc
     linter = api.PyMarkdownApi().set_boolean_property("extensions.front-matter.enabled", True)
+    # Reference pages repeat headings such as "Examples" below different symbols.
+    linter = linter.set_boolean_property("plugins.md024.siblings_only", True)
     for rule in _DISABLED_RULES:
         linter = linter.disable_rule_by_identifier(rule)
     return linter

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from backends.launch.gates import consistency, hugo, links, lint, rollback, schema, snippets, tokens, truthlock
+from backends.launch.gates import consistency, content, hugo, links, lint, rollback, schema, snippets, tokens, truthlock
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.serialization import pretty_json
 from backends.launch.workers import baseline
@@ -37,6 +37,7 @@ GATES: Final = (
     Gate("snippets", snippets.check, 60, 120),
     Gate("truthlock", truthlock.check, 60, 120),
     Gate("consistency", consistency.check, 30, 60),
+    Gate("content", content.check, 60, 120),
     Gate("template_token_lint", tokens.check, 30, 60),
     Gate("rollback", rollback.check, 5, 10),
 )

@@ -35,7 +35,8 @@ def read_draft(context: GateContext, path: str) -> str | None:
 def _repair_front_matter(context: GateContext, issue: Json, path: str, page: str) -> str:
     planned = next(each for each in context.plan if each["output_path"] == path)
     contract = context.worker.read("frontmatter_contract.json")["sections"][planned["section"]]
-    matter = draft.front_matter(planned, contract["required_keys"], context.config)
+    base = draft.source_base(context.config, context.facts["repo_sha"])
+    matter = draft.front_matter(planned, contract["required_keys"], context.config, base)
     try:
         known, _ = split(page)
     except ValueError:

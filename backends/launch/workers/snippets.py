@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from backends.launch.serialization import digest
-from backends.launch.workers import languages, markdown
+from backends.launch.workers import document, languages, markdown
 from backends.launch.workers.context import WorkerContext
 from gateway.contract import Json
 
@@ -27,6 +27,7 @@ def run(context: WorkerContext) -> None:
 def _from_documents(context: WorkerContext, inventory: Json) -> Iterator[Json]:
     for name in inventory["doc_entrypoints"]:
         text = _read_text(context, name)
+        text = document.from_rst(text) if not name.lower().endswith(".md") else text
         for fence in markdown.fences(text):
             language = languages.normalize_language(fence.language_tag)
             if fence.is_closed and languages.can_parse(language) and _is_showable(fence.code):
@@ -49,7 +50,7 @@ def _is_showable(code: str) -> bool:
     return (
         bool(code.strip())
         and len(code.splitlines()) <= _MAX_LINES
-        and not any(bad in code for bad in ("```", "{{", "\0", "�"))
+        and not any(bad in code for bad in ("```", "{{<", "{{%", "\0", "�"))
     )
 
 

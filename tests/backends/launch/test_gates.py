@@ -46,7 +46,10 @@ def _findings(context: WorkerContext, gate: str) -> list[Finding]:
 
 
 SEE = "\n## See"
-FRONT = "---\ndescription: List what it can do.\ntitle: Features of Aspose.3D FOSS for Python\n---\n\n"
+FRONT = (
+    "---\ndescription: '4 features of Aspose.3D for Python: Reads OBJ and STL files.'\n"
+    "title: Features of Aspose.3D for Python\nweight: 30\n---\n\n"
+)
 BREAKS: list[tuple[str, str, str, str, str]] = [
     ("lint", "FRONTMATTER_MISSING", FEATURES, FRONT, ""),
     ("lint", "FRONTMATTER_INVALID_YAML", FEATURES, "title:", "title: ["),
