@@ -75,6 +75,15 @@ class Options(BaseModel):
         gt=0,
         description="Maximum bytes of one repository extracted to disk; a clone may fetch four times as much.",
     )
+    locales: tuple[str, ...] = Field(
+        default=("en",),
+        description="Locales that a run may ask for: the languages in which the product repositories are written.",
+    )
+    chromium: str | None = Field(
+        default=None,
+        description="Chromium executable, by name or path, that takes screenshots of a validated site; by default none"
+        " are taken.",
+    )
     confidence: float = Field(default=0.8, ge=0, le=1, description="Minimum confidence of an inferred field.")
 
     @model_validator(mode="after")

@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from backends.launch import run_index
+from backends.launch import failures, run_index
 from backends.launch.errors import internal
-from backends.launch.events import NewEvent, Span
+from backends.launch.events import Span
 from backends.launch.job import Job, Progress, read_report
 from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, start_and_end, work_seconds
 from backends.launch.run_slots import RunSlots
-from backends.launch.serialization import write_atomic
 from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
 from backends.launch.worker_process import WorkerProcess
@@ -26,8 +25,6 @@ log = logging.getLogger("gatehouse.launch")
 
 T = TypeVar("T")
 _LEASE_SECONDS: Final = 30.0
-_PAUSING_CODES: Final = frozenset({"TOOLCHAIN_MISSING"})
-"""Error codes that pause a run instead of failing it. Retryable faults do the same."""
 
 
 async def ignore_progress(message: str) -> None:
@@ -161,18 +158,14 @@ class RunScheduler:
                 self._processes[key].kill()
 
     async def _handle_fault(self, run: Run, span: Span, fault: Fault) -> None:
-        """Pause the run after a retryable fault; otherwise fail it and write a failure report."""
+        """Pause the run after a fault that may pass; otherwise fail it and write a failure report."""
         state = await asyncio.to_thread(run.state)
         if fault.code == "ILLEGAL_STATE" or state in TERMINAL:
             return
-        if fault.retryable or fault.code in _PAUSING_CODES or state is State.READY_FOR_PR:
-            pause = NewEvent("RUN_PAUSED", {"state": state, "code": fault.code or fault.kind.upper()}, span)
-            await asyncio.to_thread(run.record, [pause])
+        if failures.may_pass(fault) or state is State.READY_FOR_PR:
+            await asyncio.to_thread(failures.pause, run, span, fault)
             return
-        summary = f"# The run failed\n\n- State: {state}\n- Code: {fault.code or fault.kind}\n\n{fault.message}\n"
-        await asyncio.to_thread(write_atomic, run.folder / "reports" / "failure_summary.md", summary.encode())
-        with contextlib.suppress(Fault):  # the run may have been cancelled in the meantime; it stays cancelled
-            await asyncio.to_thread(run.move, State.FAILED, span)
+        await asyncio.to_thread(failures.fail, run, span, fault)
 
     # ---- state transitions ----
 
@@ -193,6 +186,7 @@ class RunScheduler:
                 )
             await asyncio.to_thread(_check_runtime, job.run)
             await self._take_step(job, state)
+            await asyncio.to_thread(failures.resolve_pauses, job.run, job.span)
             await self.update_index(caller, job.run)
             await self._telemetry.record_step(job.run, job.span, f"{state}", f"{step.target}")
             if to_stable and step.target in STABLE:

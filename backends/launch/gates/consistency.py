@@ -43,6 +43,9 @@ def _check_front_matter(context: GateContext, path: str, page: Json) -> Iterator
         return
     if matter.get("title") not in (None, page["title"]):
         yield Finding("GATE_CONSISTENCY_TITLE", "The title is not the planned one.", "error", path, 1)
+    if matter.get("description") not in (None, page["description"]):
+        message = "The description is not the planned one."
+        yield Finding("GATE_CONSISTENCY_DESCRIPTION", message, "error", path, 1)
     canonical = canonical_url(page, context.config)
     if canonical is not None and matter.get("canonical") != canonical:
         message = "The canonical address is not that of the run's settings."

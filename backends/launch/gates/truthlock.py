@@ -59,7 +59,12 @@ def _check_line(context: GateContext, path: str, line: markdown.Line, supported:
         elif claim["claim_text"] not in statement:
             message = f"The line does not say what claim {claim_id[:12]} says."
             yield Finding("GATE_TRUTHLOCK_CLAIM_MISMATCH", message, "blocker", path, line.number)
-    if claim_ids or not _is_statement(statement) or _is_source_line(context, statement):
+    if claim_ids or not _is_statement(statement):
+        return
+    if (exists := _source_exists(context, statement)) is not None:
+        if not exists:
+            message = f"The repository has no such source: {statement[:120]}"
+            yield Finding("GATE_TRUTHLOCK_EVIDENCE_MISSING", message, "blocker", path, line.number)
         return
     unsupported = [
         name
@@ -84,13 +89,14 @@ def _is_statement(text: str) -> bool:
     return has_words and not markdown.HEADING.match(text) and not is_head and not is_name
 
 
-def _is_source_line(context: GateContext, text: str) -> bool:
-    """Whether the line only names the source of code, and that source exists."""
+def _source_exists(context: GateContext, text: str) -> bool | None:
+    """Whether the source that the line names exists; None if the line is not a source line."""
     found = re.fullmatch(r"Source: (?:\[`([^`]+):(\d+)`\]\(([^)]*)\)|`([^`]+):(\d+)`)", text)
     if found is None:
-        return False
+        return None
     path, number = found[1] or found[4], int(found[2] or found[5])
-    in_repository = found[3] is None or found[3].startswith(context.config["github_repo_url"].removesuffix(".git").rstrip("/") + "/")
+    repository = context.config["github_repo_url"].removesuffix(".git").rstrip("/") + "/"
+    in_repository = found[3] is None or found[3].startswith(repository)
     return in_repository and 0 < number <= context.line_count(path)
 
 

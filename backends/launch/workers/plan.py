@@ -135,8 +135,9 @@ def _docs(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
         if limits := sources.group("limitations"):
             outline.append(OutlinePart("Limitations", "list", limits))
         count = sum(len(group["claim_ids"]) for group in groups)
-        first = plain(sources.text(groups[0]["claim_ids"][0]))
-        yield target.page("features", f"Features of {name}", f"{count} features of {name}: {first}"[:300], _unique(outline))
+        ending = f" and {len(limits)} limitation{'s' if len(limits) > 1 else ''}." if limits else "."
+        description = f"Capabilities of {name}: {count} feature{'s' if count > 1 else ''}{ending}"
+        yield target.page("features", f"Features of {name}", description, _unique(outline))
     if changes := sources.facts["changes"]:
         outline = [OutlinePart(group["title"], "list", group["claim_ids"]) for group in changes]
         newest = plain(changes[0]["title"])

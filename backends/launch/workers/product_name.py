@@ -16,7 +16,7 @@ def own_name(config: Json, readme: str, packages: Sequence[Metadata]) -> str:
     configured: str = config["product_name"]
     repository = config["github_repo_url"].rstrip("/").rpartition("/")[2].removesuffix(".git")
     spaced = re.sub(r"[-_]+", " ", repository)
-    for candidate in (configured, spaced, repository):
+    for candidate in (spaced, repository, configured):
         if found := _mention(candidate, readme):
             return found
     if (title := readme_title(readme)) and matches(configured, [title]):

@@ -104,8 +104,13 @@ def _kind(headings: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+_POINTER: Final = re.compile(
+    r"(?:please )?(?:visit|see|read|check|refer|click|for (?:more|further|full)|you can find|the documentation|docs?:)\b", re.IGNORECASE
+)
+
+
 def _is_sentence(text: str) -> bool:
-    return len(text) >= 25 and text.count(" ") >= 3 and not text.endswith(":") and not _COMMAND.match(text.strip("`"))
+    return not _POINTER.match(text) and len(text) >= 25 and text.count(" ") >= 3 and not text.endswith(":") and not _COMMAND.match(text.strip("`"))
 
 
 # ---- installation ----

@@ -15,15 +15,13 @@ from gateway.contract import Json
 Repair = Callable[[GateContext, Json, str, str], str | None]
 
 
-def repair_page(context: GateContext, issue: Json, path: str) -> str | None:
-    """Return the repaired text of the page, or None if no repair is known."""
+def repaired_pages(context: GateContext, issue: Json, path: str) -> list[str]:
+    """Return the repaired texts of the page, the best first: the specific repair, then the draft."""
     page = context.pages.get(path)
     repair = _REPAIRS.get(issue.get("error_code", ""))
-    if page is not None and repair is not None:
-        after = repair(context, issue, path, page)
-        if after is not None and after != page:
-            return after
-    return read_draft(context, path)
+    texts = [repair(context, issue, path, page) if page is not None and repair is not None else None]
+    texts.append(read_draft(context, path))
+    return [text for text in dict.fromkeys(texts) if text is not None and text != page]
 
 
 def read_draft(context: GateContext, path: str) -> str | None:
@@ -50,7 +48,7 @@ def _set_title(context: GateContext, issue: Json, path: str, page: str) -> str |
         matter, body = split(page)
     except ValueError:
         return None
-    return join({**(matter or {}), "title": planned["title"]}, body)
+    return join({**(matter or {}), "title": planned["title"], "description": planned["description"]}, body)
 
 
 def _set_canonical(context: GateContext, issue: Json, path: str, page: str) -> str | None:
@@ -86,7 +84,15 @@ def _fill_token(context: GateContext, issue: Json, path: str, page: str) -> str:
 
 def _fix_lint(context: GateContext, issue: Json, path: str, page: str) -> str | None:
     fixed = markdown_linter().fix_string(page)
-    return fixed.fixed_file if fixed.was_fixed else None
+    # The linter's repair may rewrite code. Such a repair is not used.
+    return fixed.fixed_file if fixed.was_fixed and _code_of(fixed.fixed_file) == _code_of(page) else None
+
+
+def _code_of(page: str) -> list[str]:
+    """Return the code spans and code blocks of the page."""
+    blocks = [fence.code for fence in markdown.fences(page)]
+    spans = [each for line in markdown.lines(page) if not line.is_code for each in re.findall(r"`+[^`]*`+", line.text)]
+    return [*blocks, *spans]
 
 
 def _remove_link(context: GateContext, issue: Json, path: str, page: str) -> str:
@@ -157,6 +163,8 @@ _REPAIRS: Final[Mapping[str, Repair]] = {
     "GATE_TRUTHLOCK_UNSUPPORTED_FORMAT": _cite_or_remove,
     "GATE_CONSISTENCY_REPO_URL": _set_repo_url,
     "GATE_CONSISTENCY_TITLE": _set_title,
+    "GATE_CONSISTENCY_DESCRIPTION": _set_title,
+    "GATE_LINK_ANCHOR": _remove_link,
     "GATE_CONSISTENCY_CANONICAL_URL": _set_canonical,
     "GATE_CONSISTENCY_MANUAL_EDIT": _restore_patched,
     "GATE_TEMPLATE_TOKEN": _fill_token,
