@@ -82,7 +82,11 @@ def _worker(run: Run) -> str:
 
 
 def _summary(run: Run, state: State, fault: Fault) -> str:
-    issues = [each for each in run.snapshot()["issues"] if each["status"] != "RESOLVED" and each["severity"] in ("blocker", "error")]
+    issues = [
+        each
+        for each in run.snapshot()["issues"]
+        if each["status"] != "RESOLVED" and each["severity"] in ("blocker", "error")
+    ]
     lines = [
         "# The run failed",
         "",

@@ -30,7 +30,9 @@ class Step:
 SCOUT: Final = Work("scout", "W1.RepoScout")
 FACTS: Final = Work("facts", "W2.FactsBuilder", ("repo_inventory.json",))
 SNIPPETS: Final = Work("snippets", "W3.SnippetCurator", ("repo_inventory.json",))
-PLAN: Final = Work("plan", "W4.IAPlanner", ("product_facts.json", "api_surface.json", "snippet_catalog.json", "site_context.json"))
+PLAN: Final = Work(
+    "plan", "W4.IAPlanner", ("product_facts.json", "api_surface.json", "snippet_catalog.json", "site_context.json")
+)
 DRAFT: Final = Work(
     "draft",
     "W5.SectionWriter",

@@ -89,7 +89,12 @@ class Run:
             if rewind is not None:
                 change["reason"] = rewind
             return self._append(
-                recorded, [*extra_events, NewEvent("RUN_STATE_CHANGED", change, span), *_terminal_events(new, span, failure or {})]
+                recorded,
+                [
+                    *extra_events,
+                    NewEvent("RUN_STATE_CHANGED", change, span),
+                    *_terminal_events(new, span, failure or {}),
+                ],
             )
 
     def cancel(self, span: Span) -> Json:

@@ -70,7 +70,13 @@ class StartTools:
                 details={"missing_fields": missing, "suggested_values": suggested},
             )
         config = build_run_config(
-            self._options, confident["family"], confident["target_platform"], "en", found.url, found.sha, _own_name(found)
+            self._options,
+            confident["family"],
+            confident["target_platform"],
+            "en",
+            found.url,
+            found.sha,
+            _own_name(found),
         )
         names = (
             "family",

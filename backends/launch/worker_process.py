@@ -144,9 +144,14 @@ def limits(options: Options) -> Json:
     bounds: dict[str, Any] = options.model_dump(
         mode="json",
         include={
-            "remotes", "local_roots", "github_clone_base", "max_repo_files", "max_file_bytes", "max_repo_bytes",
+            "remotes",
+            "local_roots",
+            "github_clone_base",
+            "max_repo_files",
+            "max_file_bytes",
+            "max_repo_bytes",
             "chromium",
-        },  # fmt: skip
+        },
     )
     return bounds
 

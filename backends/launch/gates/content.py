@@ -95,7 +95,11 @@ def _check_front_matter(context: GateContext, path: str) -> Iterator[Finding]:
     description = str((matter or {}).get("description") or "")
     title = str((matter or {}).get("title") or "")
     same = re.sub(r"\W", "", description.lower()) == re.sub(r"\W", "", title.lower())
-    if len(description.split()) < _MIN_DESCRIPTION_WORDS or same or _PLACEHOLDER.search(description[:1].lower() + description[1:]):
+    if (
+        len(description.split()) < _MIN_DESCRIPTION_WORDS
+        or same
+        or _PLACEHOLDER.search(description[:1].lower() + description[1:])
+    ):
         message = "The description of the front matter does not describe the page."
         yield Finding("GATE_CONTENT_DESCRIPTION", message, "error", path, 1)
 

@@ -47,7 +47,9 @@ class _Anchors:
         parts = urlsplit(target)
         if parts.scheme or parts.netloc or not parts.fragment:
             return True
-        path = posixpath.normpath(posixpath.join(page, unquote(parts.path))).lstrip("/") if parts.path else page.strip("/")
+        path = (
+            posixpath.normpath(posixpath.join(page, unquote(parts.path))).lstrip("/") if parts.path else page.strip("/")
+        )
         if path not in self._ids:
             self._ids[path] = self._read(path)
         return unquote(parts.fragment) in self._ids[path]

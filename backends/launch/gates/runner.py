@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from backends.launch.gates import consistency, content, hugo, links, lint, rollback, schema, screenshots, snippets, tokens, truthlock
+from backends.launch.gates import (
+    consistency,
+    content,
+    hugo,
+    links,
+    lint,
+    rollback,
+    schema,
+    screenshots,
+    snippets,
+    tokens,
+    truthlock,
+)
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.serialization import pretty_json
 from backends.launch.workers import baseline

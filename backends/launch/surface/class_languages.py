@@ -14,6 +14,15 @@ _TEST_PARTS: Final = frozenset({
     "test", "tests", "androidtest", "commontest", "jvmtest", "integrationtest", "benchmarks", "examples", "samples",
     "example", "sample", "vendor", "testfixtures", "jmh",
 })  # fmt: skip
+_CODE: Final = frozenset({
+    "function_body", "block", "accessor_list", "computed_property", "arrow_expression_clause", "compound_statement",
+    "getter", "protocol_property_requirements", "property_delegate",
+})  # fmt: skip
+"""Nodes where the declaration of a member ends and its code begins."""
+_MODIFIERS: Final = frozenset({
+    "public", "protected", "static", "final", "abstract", "synchronized", "default", "native", "virtual", "override",
+    "async", "sealed", "extern", "unsafe", "new", "partial", "strictfp", "readonly",
+})  # fmt: skip
 _BODIES: Final = frozenset({
     "class_body", "interface_body", "enum_body", "declaration_list", "enum_body_declarations", "protocol_body",
     "enum_class_body", "annotation_type_body", "enum_member_declaration_list", "enum_declaration_list",
@@ -42,8 +51,10 @@ def _java_public(modifiers: set[str], container: str) -> bool:
 
 
 def _csharp_public(modifiers: set[str], container: str) -> bool:
-    return "public" in modifiers or (container == "interface" and not modifiers & {"private", "internal"}) or (
-        "protected" in modifiers and not modifiers & {"private", "internal"}
+    return (
+        "public" in modifiers
+        or (container == "interface" and not modifiers & {"private", "internal"})
+        or ("protected" in modifiers and not modifiers & {"private", "internal"})
     )
 
 
@@ -76,7 +87,8 @@ RULES: Final = {
         {"function_declaration": "method", "property_declaration": "property", "enum_entry": "variant",
          "type_alias": "type", "secondary_constructor": "constructor"},
         frozenset({"source_file", "ERROR"}), _kotlin_public, name_first,
-        re.compile(r"^\s*package\s+([\w.]+)", re.MULTILINE), re.compile(r"@Deprecated\b(?:\(\s*(?:message\s*=\s*)?\"([^\"]*)\")?"),
+        re.compile(r"^\s*package\s+([\w.]+)", re.MULTILINE),
+        re.compile(r"@Deprecated\b(?:\(\s*(?:message\s*=\s*)?\"([^\"]*)\")?"),
     ),
     "csharp": _Rules(
         "csharp", (".cs",),
@@ -88,7 +100,8 @@ RULES: Final = {
         frozenset({"compilation_unit", "namespace_declaration", "file_scoped_namespace_declaration", "declaration_list",
                    "preproc_if", "preproc_else"}),
         _csharp_public, type_first,
-        re.compile(r"^\s*namespace\s+([\w.]+)", re.MULTILINE), re.compile(r"\[(?:System\.)?Obsolete(?:\(\s*\"([^\"]*)\")?"),
+        re.compile(r"^\s*namespace\s+([\w.]+)", re.MULTILINE),
+        re.compile(r"\[(?:System\.)?Obsolete(?:\(\s*\"([^\"]*)\")?"),
     ),
     "php": _Rules(
         "php", (".php",),
@@ -103,7 +116,8 @@ RULES: Final = {
         "swift", (".swift",),
         {"class_declaration": "class", "protocol_declaration": "protocol"},
         {"function_declaration": "method", "init_declaration": "constructor", "property_declaration": "property",
-         "protocol_function_declaration": "method", "protocol_property_declaration": "property", "enum_entry": "variant",
+         "protocol_function_declaration": "method", "protocol_property_declaration": "property",
+         "enum_entry": "variant",
          "typealias_declaration": "type", "subscript_declaration": "method"},
         frozenset({"source_file"}), _swift_public, name_first, re.compile(r"(?!)"),
         re.compile(r"@available\([^)]*deprecated[^)]*?(?:message:\s*\"([^\"]*)\")?[^)]*\)"),
@@ -117,7 +131,9 @@ def extract(language: str, files: Mapping[str, bytes], product: str) -> list[Sym
     found: dict[tuple[str, str, str], Symbol] = {}
     for path, data in sorted(files.items()):
         parts = PurePosixPath(path).parts
-        is_test = not _TEST_PARTS.isdisjoint(part.lower() for part in parts[:-1]) or re.search(r"(?:Tests?|Spec)\.\w+$", path)
+        is_test = not _TEST_PARTS.isdisjoint(part.lower() for part in parts[:-1]) or re.search(
+            r"(?:Tests?|Spec)\.\w+$", path
+        )
         if not path.endswith(rules.extensions) or is_test:
             continue
         source = Source.parse(path, data, language)
@@ -192,8 +208,7 @@ class _Declarations:
         source, kind = self.source, self.rules.members[node.type]
         block = node.child_by_field_name("body") or next(
             (child for child in node.named_children
-             if child.type in ("function_body", "block", "accessor_list", "computed_property", "arrow_expression_clause",
-                               "compound_statement", "getter", "protocol_property_requirements", "property_delegate")),
+             if child.type in _CODE),
             None,
         )  # fmt: skip
         head = source.between(node.start_byte, block.start_byte if block is not None else node.end_byte)
@@ -216,7 +231,16 @@ class _Declarations:
             if kind in ("field", "property", "constant"):
                 shown = re.sub(r"\s*=\s*.{80,}$", "", signature)[:300]
             yield Symbol(
-                name, kind, self.module, source.path, source.line(node), wrap(shown), container, parameters, returns, doc
+                name,
+                kind,
+                self.module,
+                source.path,
+                source.line(node),
+                wrap(shown),
+                container,
+                parameters,
+                returns,
+                doc,
             )
 
     def _member_names(self, node: Any, kind: str, container: str) -> list[str]:
@@ -247,7 +271,9 @@ class _Declarations:
         if field is not None:
             return source.text(field).strip("` \n")
         if node.type == "property_declaration":
-            declared = next((child for child in node.named_children if child.type in ("variable_declaration", "pattern")), None)
+            declared = next(
+                (child for child in node.named_children if child.type in ("variable_declaration", "pattern")), None
+            )
             text = source.text(declared)
             return re.split(r"[:\s<]", text.strip())[0].strip("`") if text else ""
         simple = ("identifier", "simple_identifier", "type_identifier", "name", "property_identifier")
@@ -262,7 +288,9 @@ class _Declarations:
     def _kind(self, node: Any, head: str) -> str:
         kind = self.rules.types[node.type]
         if node.type == "class_declaration" and self.rules.language in ("kotlin", "swift"):
-            found = re.search(r"\b(interface|enum|struct|actor|protocol|annotation)\b", head.split("(")[0].split(":")[0])
+            found = re.search(
+                r"\b(interface|enum|struct|actor|protocol|annotation)\b", head.split("(")[0].split(":")[0]
+            )
             kind = {"actor": "class"}.get(found[1], found[1]) if found else kind
         return kind
 
@@ -295,9 +323,7 @@ class _Declarations:
             found = re.search(r"->\s*(.+?)(?:\s+where\b.*)?$", signature[end + 1 :])
             return found[1].strip() if found else ""
         words = split_list(signature[:at].strip(), " ")
-        modifiers = {"public", "protected", "static", "final", "abstract", "synchronized", "default", "native", "virtual",
-                     "override", "async", "sealed", "extern", "unsafe", "new", "partial", "strictfp", "readonly"}  # fmt: skip
-        kept = [word for word in words[:-1] if word not in modifiers and not word.startswith("@")]
+        kept = [word for word in words[:-1] if word not in _MODIFIERS and not word.startswith("@")]
         kept = [word for word in kept if not (word.startswith("<") and word.endswith(">"))]
         return " ".join(kept)
 

@@ -11,12 +11,19 @@ from backends.launch.surface.source import Source, matching, one_line, split_lis
 
 _HEADERS: Final = (".h", ".hpp", ".hh", ".hxx", ".ipp", ".inl")
 _HIDDEN_NAMESPACES: Final = frozenset({"detail", "details", "internal", "impl", "priv", "private", "_detail"})
-_SKIPPED: Final = frozenset({"test", "tests", "examples", "example", "third_party", "thirdparty", "vendor", "deps", "benchmark", "benchmarks"})
+_SKIPPED: Final = frozenset(
+    {"test", "tests", "examples", "example", "third_party", "thirdparty", "vendor", "deps", "benchmark", "benchmarks"}
+)
 _WRAPPERS: Final = frozenset({
     "translation_unit", "declaration_list", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
     "linkage_specification",
 })  # fmt: skip
-_TYPES: Final = {"class_specifier": "class", "struct_specifier": "struct", "union_specifier": "struct", "enum_specifier": "enum"}
+_TYPES: Final = {
+    "class_specifier": "class",
+    "struct_specifier": "struct",
+    "union_specifier": "struct",
+    "enum_specifier": "enum",
+}
 
 
 def extract(files: Mapping[str, bytes], product: str) -> list[Symbol]:
@@ -32,7 +39,9 @@ def extract(files: Mapping[str, bytes], product: str) -> list[Symbol]:
     return list(found.values())
 
 
-def _read(source: Source, node: Any, namespace: str, container: str, product: str, access: str = "public") -> Iterator[Symbol]:
+def _read(
+    source: Source, node: Any, namespace: str, container: str, product: str, access: str = "public"
+) -> Iterator[Symbol]:
     for child in node.named_children:
         if child.type == "access_specifier":
             access = source.text(child).strip(": ")
@@ -49,7 +58,9 @@ def _read(source: Source, node: Any, namespace: str, container: str, product: st
             yield from _declaration(source, child, child, namespace, container, product)
 
 
-def _declaration(source: Source, outer: Any, node: Any, namespace: str, container: str, product: str) -> Iterator[Symbol]:
+def _declaration(
+    source: Source, outer: Any, node: Any, namespace: str, container: str, product: str
+) -> Iterator[Symbol]:
     if node.type == "template_declaration":
         for child in node.named_children:
             if child.type in (*_TYPES, "declaration", "function_definition", "alias_declaration", "field_declaration"):
@@ -75,7 +86,16 @@ def _declaration(source: Source, outer: Any, node: Any, namespace: str, containe
                 if item.type == "enumerator":
                     label = source.field(item, "name")
                     item_doc = doc_comments.parse(source.comment_before(item), "cpp")
-                    yield Symbol(label, "variant", module, source.path, source.line(item), one_line(source.text(item))[:120], qualified, doc=item_doc)
+                    yield Symbol(
+                        label,
+                        "variant",
+                        module,
+                        source.path,
+                        source.line(item),
+                        one_line(source.text(item))[:120],
+                        qualified,
+                        doc=item_doc,
+                    )
         else:
             default = "private" if kind == "class" else "public"
             yield from _read(source, body, namespace, qualified, product, default)
@@ -113,13 +133,15 @@ def _declaration(source: Source, outer: Any, node: Any, namespace: str, containe
     yield Symbol(name, kind, module, source.path, line, wrap(signature[:900]), container, parameters, returns, doc)
 
 
-def _inner_type(node: Any) -> Any | None:
+def _inner_type(node: Any) -> Any:
+    """Return the type that a declaration defines, or None."""
     inner = node.child_by_field_name("type")
     is_type = inner is not None and inner.type in _TYPES and inner.child_by_field_name("body") is not None
     return inner if is_type else None
 
 
-def _function(node: Any) -> Any | None:
+def _function(node: Any) -> Any:
+    """Return the declarator of a function, or None."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator") or next(

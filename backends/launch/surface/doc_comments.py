@@ -14,13 +14,14 @@ _DOC_STARTS: Final = {
 }  # fmt: skip
 _TAG: Final = re.compile(r"^\s*[@\\](\w+)(?:\[[^\]]*\])?(?:\s+(.*)|$)")
 _TAGGED: Final = frozenset({
-    "param", "arg", "argument", "tparam", "return", "returns", "result", "throws", "throw", "exception", "raise", "deprecated", "example",
-    "see", "since", "author", "version", "type", "typeparam", "template", "internal", "private", "api", "default",
-    "defaultvalue", "yield", "yieldparam", "yieldreturn", "option", "overload", "note", "remarks", "brief", "details",
-    "constructor", "class", "function", "method", "memberof", "name", "module", "property", "prop", "public", "var",
-    "callback", "typedef", "extends", "implements", "readonly", "static", "async", "category", "group", "link", "inheritdoc",
-    "license", "copyright", "file", "suppress", "receiver", "sample", "jls", "implspec", "implnote", "apinote", "hidden",
-    "beta", "alpha", "experimental", "ingroup", "tparam", "pre", "post", "warning", "throws", "serial", "ignore", "enum",
+    "alpha", "api", "apinote", "arg", "argument", "async", "author", "beta", "brief", "callback", "category", "class",
+    "constructor", "copyright", "default", "defaultvalue", "deprecated", "details", "enum", "example", "exception",
+    "experimental", "extends", "file", "function", "group", "hidden", "ignore", "implements", "implnote", "implspec",
+    "ingroup", "inheritdoc", "internal", "jls", "license", "link", "memberof", "method", "module", "name", "note",
+    "option", "overload", "param", "post", "pre", "private", "prop", "property", "public", "raise", "readonly",
+    "receiver", "remarks", "result", "return", "returns", "sample", "see", "serial", "since", "static", "suppress",
+    "template", "throw", "throws", "tparam", "type", "typedef", "typeparam", "var", "version", "warning", "yield",
+    "yieldparam", "yieldreturn",
 })  # fmt: skip
 _HIDDEN: Final = re.compile(
     r"^[\s*/#!]*[@\\](?:internal|private|hidden|ignore|hide)\b|:nodoc:|@api private|\\cond", re.MULTILINE
@@ -173,15 +174,26 @@ def _example(body: str, language: str) -> Iterator[Block]:
 def _html_to_markdown(text: str) -> str:
     """Convert the HTML that documentation comments use for structure: `pre`, `p` and `li`."""
     text = re.sub(r"\{@snippet[^\n]*\n(.*?)\n\s*\}(?=\s|$)", r"\n```\n\1\n```\n", text, flags=re.DOTALL)
-    text = re.sub(r"<pre[^>]*>\s*(?:\{@code\s*\n?|<code[^>]*>)?(.*?)(?:\s*</code>|\})?\s*</pre>", _pre, text, flags=re.DOTALL)
+    text = re.sub(
+        r"<pre[^>]*>\s*(?:\{@code\s*\n?|<code[^>]*>)?(.*?)(?:\s*</code>|\})?\s*</pre>", _pre, text, flags=re.DOTALL
+    )
     text = re.sub(r"^\s*[@\\](?:brief|details)\s+", "", text, flags=re.MULTILINE)
-    text = re.sub(r"<(?:p|br|/p|ul|ol|/ul|/ol|/li|h\d|/h\d|dl|dt|/dt|/dl|div|/div)\b[^<>]*>", "\n\n", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"<(?:p|br|/p|ul|ol|/ul|/ol|/li|h\d|/h\d|dl|dt|/dt|/dl|div|/div)\b[^<>]*>", "\n\n", text, flags=re.IGNORECASE
+    )
     return re.sub(r"\s*<(?:li|dd)\b[^<>]*>\s*", "\n\n- ", text, flags=re.IGNORECASE)
 
 
 def _pre(found: re.Match[str]) -> str:
     source = re.sub(r"</?[a-zA-Z][^<>]*>", "", found[1])
-    for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#64;", "@"), ("{@literal @}", "@"), ("&amp;", "&")):
+    for entity, character in (
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", '"'),
+        ("&#64;", "@"),
+        ("{@literal @}", "@"),
+        ("&amp;", "&"),
+    ):
         source = source.replace(entity, character)
     return f"\n```\n{source}\n```\n"
 
@@ -260,7 +272,11 @@ def _parse_go(text: str) -> Doc:
     converted: list[str] = []
     is_code = False
     for line in lines:
-        indented = line.startswith(("\t", "    ", "  ")) and bool(line.strip()) and not re.match(r"^\s+(?:[-*+•]|\d+\.)\s", line)
+        indented = (
+            line.startswith(("\t", "    ", "  "))
+            and bool(line.strip())
+            and not re.match(r"^\s+(?:[-*+•]|\d+\.)\s", line)
+        )
         if indented != is_code and (line.strip() or not is_code):
             if indented or is_code:
                 converted.append("```")
@@ -270,7 +286,8 @@ def _parse_go(text: str) -> Doc:
         converted.append("```")
     found = list(prose.blocks("\n".join(converted), "go"))
     deprecated = next(
-        (block.text.removeprefix("Deprecated:").strip() for block in found if block.text.startswith("Deprecated:")), None
+        (block.text.removeprefix("Deprecated:").strip() for block in found if block.text.startswith("Deprecated:")),
+        None,
     )
     kept = tuple(block for block in found if not block.text.startswith("Deprecated:"))
     return Doc(kept, deprecated=deprecated)

@@ -80,7 +80,13 @@ def _declarations(source: Source, node: Any, module: str) -> Iterator[Symbol]:
     elif node.type == "type_declaration":
         specs = [child for child in node.named_children if child.type in ("type_spec", "type_alias")]
         for spec in specs:
-            yield from _type(source, node, spec, module, is_grouped=len(specs) > 1 or b"(" in source.data[node.start_byte : spec.start_byte])
+            yield from _type(
+                source,
+                node,
+                spec,
+                module,
+                is_grouped=len(specs) > 1 or b"(" in source.data[node.start_byte : spec.start_byte],
+            )
     elif node.type in ("const_declaration", "var_declaration"):
         yield from _values(source, node, module)
 
@@ -115,7 +121,7 @@ def _type(source: Source, declaration: Any, spec: Any, module: str, *, is_groupe
     name = source.field(spec, "name")
     if not name[:1].isupper():
         return
-    inner = spec.child_by_field_name("type")
+    inner: Any = spec.child_by_field_name("type")
     kind = {"struct_type": "struct", "interface_type": "interface"}.get(inner.type if inner is not None else "", "type")
     comment = source.comment_before(spec) or ("" if is_grouped else source.comment_before(declaration))
     head = one_line(source.between(spec.start_byte, inner.start_byte)) if inner is not None else name
@@ -157,7 +163,11 @@ def _descendants(node: Any, kind: str) -> Iterator[Any]:
 def _values(source: Source, node: Any, module: str) -> Iterator[Symbol]:
     word = "const" if node.type == "const_declaration" else "var"
     kind = "constant" if word == "const" else "variable"
-    specs = [each for child in node.named_children for each in (child.named_children if child.type == "var_spec_list" else [child])]
+    specs = [
+        each
+        for child in node.named_children
+        for each in (child.named_children if child.type == "var_spec_list" else [child])
+    ]
     specs = [each for each in specs if each.type in ("const_spec", "var_spec")]
     for spec in specs:
         comment = source.comment_before(spec) or (source.comment_before(node) if len(specs) == 1 else "")

@@ -55,10 +55,8 @@ def _entries(package: Json, files: Mapping[str, bytes]) -> list[tuple[str, str]]
     for key in ("types", "typings"):
         choices["."] += [package[key]] if isinstance(package.get(key), str) else []
     exports: Any = package.get("exports")
-    if isinstance(exports, (str, list)):
-        exports = {".": exports}
-    if isinstance(exports, dict):
-        table = cast("Json", exports)
+    if exports:
+        table = cast("Json", exports) if isinstance(exports, dict) else {".": exports}
         table = table if any(key.startswith(".") for key in table) else {".": table}
         for subpath, target in table.items():
             if "*" not in subpath and not subpath.endswith((".json", ".css")):
@@ -82,7 +80,9 @@ def _targets(value: Any) -> list[str]:
         return [each for item in cast("list[Any]", value) for each in _targets(item)]
     if isinstance(value, dict):
         table = cast("Json", value)
-        order = sorted(table, key=lambda key: (not key.startswith("types"), key not in ("import", "default", "require")))
+        order = sorted(
+            table, key=lambda key: (not key.startswith("types"), key not in ("import", "default", "require"))
+        )
         found = [each for key in order for each in _targets(table[key])]
         return sorted(found, key=lambda each: not each.endswith((".d.ts", ".d.mts", ".d.cts")))
     return []
@@ -217,7 +217,11 @@ class _Modules:
 
     def _target(self, path: str, literal: str) -> str | None:
         text = literal.strip("'\"`")
-        return resolve(posixpath.normpath(posixpath.join(posixpath.dirname(path), text)), self._files) if text.startswith(".") else None
+        return (
+            resolve(posixpath.normpath(posixpath.join(posixpath.dirname(path), text)), self._files)
+            if text.startswith(".")
+            else None
+        )
 
     def _renamed(self, exports: list[_Export], name: str) -> Iterator[_Export]:
         for each in exports:
@@ -246,7 +250,11 @@ class _Modules:
             yield from (each for each in self.exports(target, depth + 1) if each.name != "default")
         elif declaration is not None:
             is_default = re.match(r"export\s+default\b", text) is not None
-            inner = declaration.named_children[0] if declaration.type == "ambient_declaration" and declaration.named_children else declaration
+            inner = (
+                declaration.named_children[0]
+                if declaration.type == "ambient_declaration" and declaration.named_children
+                else declaration
+            )
             for name, declared in _named(source, inner):
                 yield _Export(name, source, declared, node, self._language(path))
                 if is_default:
@@ -264,7 +272,9 @@ class _Modules:
                 yield each
                 if each.node.type in ("internal_module", "module"):
                     yield from self._inside(each)
-            yield from self._renamed([each for each in local if each.node.type not in ("internal_module", "module")], "default")
+            yield from self._renamed(
+                [each for each in local if each.node.type not in ("internal_module", "module")], "default"
+            )
             return
         value = node.child_by_field_name("value")
         if value is not None and value.type in ("function_expression", "arrow_function", "class"):
@@ -299,7 +309,9 @@ class _Modules:
         elif left in ("module.exports", "exports") and right is not None:
             if right.type == "object":
                 for pair in right.named_children:
-                    key = source.field(pair, "key") or (source.text(pair) if pair.type == "shorthand_property_identifier" else "")
+                    key = source.field(pair, "key") or (
+                        source.text(pair) if pair.type == "shorthand_property_identifier" else ""
+                    )
                     value = pair.child_by_field_name("value") or pair
                     if pair.type == "method_definition":
                         key, value = source.field(pair, "name"), pair
@@ -389,7 +401,9 @@ def _describe(export: _Export, module: str) -> Iterator[Symbol]:
             if child.type in ("enum_assignment", "property_identifier", "string"):
                 member_doc = doc_comments.parse(source.comment_before(child), export.language)
                 text = one_line(source.text(child))[:200]
-                yield Symbol(label.strip("'\""), "variant", module, source.path, source.line(child), text, name, doc=member_doc)
+                yield Symbol(
+                    label.strip("'\""), "variant", module, source.path, source.line(child), text, name, doc=member_doc
+                )
 
 
 def _signature(source: Source, export: _Export, name: str, kind: str, target: Any) -> str:
@@ -403,7 +417,9 @@ def _signature(source: Source, export: _Export, name: str, kind: str, target: An
     if kind in ("class", "interface"):
         body = target.child_by_field_name("body")
         head = one_line(source.between(target.start_byte, body.start_byte if body is not None else target.end_byte))
-        return head if re.search(rf"\b{re.escape(name)}\b", head) else re.sub(r"^(class|interface)\b", rf"\1 {name}", head)
+        return (
+            head if re.search(rf"\b{re.escape(name)}\b", head) else re.sub(r"^(class|interface)\b", rf"\1 {name}", head)
+        )
     if kind == "namespace":
         return f"namespace {name}"
     if kind == "enum":
@@ -479,5 +495,3 @@ def _parameters(source: Source, node: Any) -> tuple[Parameter, ...]:
         for each in found
         if each.name != "this"
     )
-
-

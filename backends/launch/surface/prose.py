@@ -31,7 +31,9 @@ _EMPHASIS: Final = re.compile(r"(?<![\w*])(\*\*|__|\*|_)(?=\S)([^*_]+?)(?<=\S)\1
 _BULLET: Final = re.compile(r"^(\s*)(?:[-*+•]|\d{1,2}[.)])\s+(.*)$")
 _HEADING: Final = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)\s*([\w+#.-]*)[^`]*$")
-_RUST_FLAGS: Final = frozenset({"no_run", "ignore", "should_panic", "compile_fail", "edition2018", "edition2021", "text"})
+_RUST_FLAGS: Final = frozenset(
+    {"no_run", "ignore", "should_panic", "compile_fail", "edition2018", "edition2021", "text"}
+)
 _SHORTCODES: Final = ("{{<", "{{%")
 
 

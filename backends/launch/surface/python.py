@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import griffe
 
@@ -47,8 +47,15 @@ def _find_packages(paths: Sequence[str]) -> list[tuple[str, str]]:
     for folder in sorted(folders, key=lambda each: (each.count("/"), each)):
         parent = str(PurePosixPath(folder).parent)
         name = PurePosixPath(folder).name
-        is_top = parent not in folders and not any(folder.startswith(f"{other}/") for other in folders if other != folder)
-        if is_top and folder != "." and name.isidentifier() and _SKIPPED_FOLDERS.isdisjoint(PurePosixPath(folder).parts):
+        is_top = parent not in folders and not any(
+            folder.startswith(f"{other}/") for other in folders if other != folder
+        )
+        if (
+            is_top
+            and folder != "."
+            and name.isidentifier()
+            and _SKIPPED_FOLDERS.isdisjoint(PurePosixPath(folder).parts)
+        ):
             packages[("" if parent == "." else parent, name)] = None
     for path in paths:
         pure = PurePosixPath(path)
@@ -85,7 +92,7 @@ class _PythonSurface:
             self._offer(f"{module.path}.{name}", target)
         for name, member in module.members.items():
             is_submodule = not member.is_alias and member.kind is griffe.Kind.MODULE
-            if is_submodule and not name.startswith("_") and name not in _SKIPPED_FOLDERS and not _is_test(name):
+            if is_submodule and not name.startswith("_") and not _is_test(name):
                 self.add_module(member)
 
     def _offer(self, path: str, target: Any) -> None:
@@ -96,7 +103,7 @@ class _PythonSurface:
     def symbols(self) -> list[Symbol]:
         found: list[Symbol] = []
         for module in self._modules:
-            if (doc := _doc(module)).blocks:
+            if _doc(module).blocks:
                 found.append(self._symbol(module, module.path, "module", module.path, "", "", (), ""))
         for path, target in sorted(self._found.values(), key=lambda each: each[0]):
             module, _, name = path.rpartition(".")
@@ -111,7 +118,13 @@ class _PythonSurface:
                 parameters = tuple(_field_parameters(target))
             bases = ", ".join(str(base) for base in target.bases)
             inside = ", ".join(_render(each) for each in parameters)
-            signature = f"class {name}({bases})" if bases and not parameters else f"class {name}({inside})" if parameters else f"class {name}"
+            signature = (
+                f"class {name}({bases})"
+                if bases and not parameters
+                else f"class {name}({inside})"
+                if parameters
+                else f"class {name}"
+            )
             yield self._symbol(target, name, "class", module, container, signature, parameters, "", init)
             qualified = f"{container}.{name}" if container else name
             for member_name, member in target.members.items():
@@ -166,19 +179,29 @@ class _PythonSurface:
                 doc.deprecated,
             )
         return Symbol(
-            name, kind, module, self._path(target), target.lineno or 1, wrap(signature), container, parameters, returns, doc
+            name,
+            kind,
+            module,
+            self._path(target),
+            target.lineno or 1,
+            wrap(signature),
+            container,
+            parameters,
+            returns,
+            doc,
         )
 
     def _path(self, target: Any) -> str:
         try:
-            file = target.filepath
-            return Path(file[0] if isinstance(file, list) else file).resolve().relative_to(self._repo).as_posix()
+            file: Any = target.filepath
+            first: Any = cast("list[Any]", file)[0] if isinstance(file, list) else file
+            return Path(first).resolve().relative_to(self._repo).as_posix()
         except (ValueError, griffe.GriffeError, IndexError):
             return ""
 
 
 def _is_test(name: str) -> bool:
-    return name.startswith("test_") or name.endswith("_test") or name == "conftest"
+    return name.startswith("test_") or name.endswith("_test") or name in ("conftest", "test", "tests")
 
 
 def _public_names(module: Any) -> list[str]:
@@ -232,7 +255,9 @@ def _field_parameters(target: Any) -> Iterator[Parameter]:
     for name, member in target.members.items():
         is_field = not member.is_alias and member.kind is griffe.Kind.ATTRIBUTE and member.annotation is not None
         if is_field and "property" not in member.labels and not name.startswith("_"):
-            yield Parameter(name, str(member.annotation), one_line(str(member.value)) if member.value is not None else "")
+            yield Parameter(
+                name, str(member.annotation), one_line(str(member.value)) if member.value is not None else ""
+            )
 
 
 def _with_separators(function: Any, parameters: tuple[Parameter, ...]) -> list[Parameter]:
@@ -266,7 +291,9 @@ def _render(parameter: Parameter) -> str:
 
 _SECTION: Final = griffe.DocstringSectionKind
 _FIELD: Final = re.compile(r"^\s*:(?:param|parameter|type|return|returns|rtype|raises?|arg)\b", re.MULTILINE)
-_NUMPY: Final = re.compile(r"^\s*(?:Parameters|Returns|Raises|Examples|Notes|Attributes|See Also)\s*\n\s*-{3,}", re.MULTILINE)
+_NUMPY: Final = re.compile(
+    r"^\s*(?:Parameters|Returns|Raises|Examples|Notes|Attributes|See Also)\s*\n\s*-{3,}", re.MULTILINE
+)
 
 
 def _doc(target: Any) -> Doc:
@@ -306,7 +333,14 @@ def _doc(target: Any) -> Doc:
                     blocks.extend(_restructured(value))
         elif section.kind is _SECTION.deprecated:
             deprecated = prose.inline(section.value.description)
-        elif section.kind is _SECTION.admonition and section.value.kind in ("note", "warning", "tip", "important", "example", "examples"):
+        elif section.kind is _SECTION.admonition and section.value.kind in (
+            "note",
+            "warning",
+            "tip",
+            "important",
+            "example",
+            "examples",
+        ):
             blocks.extend(_restructured(section.value.contents))
     found_note = re.search(r"^\s*\.\. deprecated::\s*(.*(?:\n\s{4,}\S.*)*)", text, re.MULTILINE)
     if found_note:

@@ -15,7 +15,11 @@ def extract(files: Mapping[str, bytes], product: str) -> list[Symbol]:
     found: dict[tuple[str, str], Symbol] = {}
     has_lib = any(path.startswith("lib/") for path in files)
     for path, data in sorted(files.items()):
-        if path.endswith(".rb") and (path.startswith("lib/") or not has_lib) and not re.search(r"(?:^|/)(?:test|spec)s?/|_(?:test|spec)\.rb$", path):
+        if (
+            path.endswith(".rb")
+            and (path.startswith("lib/") or not has_lib)
+            and not re.search(r"(?:^|/)(?:test|spec)s?/|_(?:test|spec)\.rb$", path)
+        ):
             source = Source.parse(path, data, "ruby")
             for symbol in _Reader(source, product).read(source.root, ""):
                 key = (symbol.qualified_name, symbol.kind)
@@ -57,7 +61,11 @@ class _Reader:
 
     def _hidden_names(self, body: Any) -> set[str]:
         text = self._source.text(body)
-        calls = re.findall(r"^\s*(?:private_constant|private_class_method|private|protected)\s+((?::\w+[?!]?,?\s*)+)", text, re.MULTILINE)
+        calls = re.findall(
+            r"^\s*(?:private_constant|private_class_method|private|protected)\s+((?::\w+[?!]?,?\s*)+)",
+            text,
+            re.MULTILINE,
+        )
         return {name for call in calls for name in re.findall(r":(\w+[?!]?)", call)}
 
     def _type(self, node: Any, container: str, hidden: set[str]) -> Iterator[Symbol]:
@@ -93,13 +101,26 @@ class _Reader:
             if name not in hidden:
                 yield self._symbol(node, name, "property", container, f"{word} :{name}", ())
 
-    def _symbol(self, node: Any, name: str, kind: str, container: str, signature: str, parameters: tuple[Parameter, ...]) -> Symbol:
+    def _symbol(
+        self, node: Any, name: str, kind: str, container: str, signature: str, parameters: tuple[Parameter, ...]
+    ) -> Symbol:
         source = self._source
         comment = source.comment_before(node)
-        if not comment and node.parent is not None and node.parent.type == "body_statement" and node.prev_named_sibling is None:
+        if (
+            not comment
+            and node.parent is not None
+            and node.parent.type == "body_statement"
+            and node.prev_named_sibling is None
+        ):
             comment = source.comment_before(node.parent)
-        doc = doc_comments.parse(comment, "ruby") if "frozen_string_literal" not in comment else doc_comments.parse("", "ruby")
-        return Symbol(name, kind, self._module, source.path, source.line(node), signature, container, parameters, "", doc)
+        doc = (
+            doc_comments.parse(comment, "ruby")
+            if "frozen_string_literal" not in comment
+            else doc_comments.parse("", "ruby")
+        )
+        return Symbol(
+            name, kind, self._module, source.path, source.line(node), signature, container, parameters, "", doc
+        )
 
 
 def _parameter(text: str) -> Parameter:

@@ -99,7 +99,9 @@ class _Crate:
                 return
             source = Source.parse(path, self._files[path], "rust")
             child = _Module((*module.path, name), source, public)
-            inside = f"{folder}/{name}" if not path.endswith("/mod.rs") or not named else str(PurePosixPath(path).parent)
+            inside = (
+                f"{folder}/{name}" if not path.endswith("/mod.rs") or not named else str(PurePosixPath(path).parent)
+            )
             self._load(child, source.root, inside)
         module.children[name] = child
 
@@ -152,8 +154,8 @@ class _Crate:
                 continue
             owner, name = target
             if alias == "*":
-                inner = owner.children.get(name) if name else owner
-                if inner is not None:
+                inner = owner.children.get(name, owner)
+                if inner is not owner or not name:
                     yield from ((exported_at, key, inner.source, node) for key, node in inner.items.items())
                     yield from self._reexports(inner, exported_at, seen)
             elif name in owner.items:
@@ -255,15 +257,15 @@ def _item(owner: Source, node: Any, name: str, module: str) -> Symbol:
         return Symbol(name, kind, module, owner.path, owner.line(node), f"macro_rules! {name}", doc=doc)
     body = node.child_by_field_name("body")
     is_value = kind in ("constant", "type")
-    end = node.end_byte if body is None or is_value or body.type == "ordered_field_declaration_list" else body.start_byte
+    end = (
+        node.end_byte if body is None or is_value or body.type == "ordered_field_declaration_list" else body.start_byte
+    )
     signature = one_line(owner.between(node.start_byte, end))
     if kind == "constant":
         signature = signature.split(" = ")[0] if len(signature) > 160 else signature
     parameters = _parameters(owner, node) if kind == "function" else ()
     returns = one_line(owner.field(node, "return_type")) if kind == "function" else ""
-    return Symbol(
-        name, kind, module, owner.path, owner.line(node), wrap(signature[:600]), "", parameters, returns, doc
-    )
+    return Symbol(name, kind, module, owner.path, owner.line(node), wrap(signature[:600]), "", parameters, returns, doc)
 
 
 def _function_member(source: Source, node: Any, symbol: Symbol) -> Symbol:
@@ -277,17 +279,37 @@ def _function_member(source: Source, node: Any, symbol: Symbol) -> Symbol:
 
 
 def _member(
-    source: Source, node: Any, symbol: Symbol, name: str, kind: str, signature: str, parameters: tuple[Parameter, ...], returns: str
+    source: Source,
+    node: Any,
+    symbol: Symbol,
+    name: str,
+    kind: str,
+    signature: str,
+    parameters: tuple[Parameter, ...],
+    returns: str,
 ) -> Symbol:
     return Symbol(
-        name, kind, symbol.module, source.path, source.line(node), signature, symbol.name, parameters, returns, _doc(source, node)
+        name,
+        kind,
+        symbol.module,
+        source.path,
+        source.line(node),
+        signature,
+        symbol.name,
+        parameters,
+        returns,
+        _doc(source, node),
     )
 
 
 def _parameters(source: Source, node: Any) -> tuple[Parameter, ...]:
     text = source.field(node, "parameters").strip()[1:-1]
     found = [name_first(re.sub(r"//[^\n]*", "", part)) for part in split_list(text)]
-    return tuple(each for each in found if each.name not in ("self", "&self") and not re.match(r"&?('\w+ )?(mut )?self$", each.name))
+    return tuple(
+        each
+        for each in found
+        if each.name not in ("self", "&self") and not re.match(r"&?('\w+ )?(mut )?self$", each.name)
+    )
 
 
 def _doc(source: Source, node: Any) -> Doc:
@@ -333,5 +355,3 @@ def _use_paths(text: str, prefix: tuple[str, ...] = ()) -> list[tuple[tuple[str,
     if parts and parts[-1] == "self":
         parts = parts[:-1]
     return [(parts, alias)]
-
-

@@ -23,7 +23,10 @@ def uses_product(language: str, code: str, symbols: Sequence[Json], package: str
     reader = _READERS.get(language)
     if reader is not None and any(True for _ in reader(code, {symbol["module"] for symbol in symbols})):
         return True
-    roots = {re.split(r"[./:\\]+", symbol["module"])[0] for symbol in symbols} | {package.lower().replace("-", "_"), package}
+    roots = {re.split(r"[./:\\]+", symbol["module"])[0] for symbol in symbols} | {
+        package.lower().replace("-", "_"),
+        package,
+    }
     words = set(re.findall(r"[\w@/-]+", code))
     return bool(words & {root for root in roots if len(root) > 2})
 
@@ -47,7 +50,9 @@ def _javascript(code: str, modules: set[str]) -> Iterator[str]:
     for pattern in patterns:
         for names, source in re.findall(pattern, code):
             if source in modules:
-                found = [re.split(r"\s+as\s+|:", name.strip().removeprefix("type "))[0].strip() for name in names.split(",")]
+                found = [
+                    re.split(r"\s+as\s+|:", name.strip().removeprefix("type "))[0].strip() for name in names.split(",")
+                ]
                 yield from (name for name in found if name and name != "default")
 
 

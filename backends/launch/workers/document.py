@@ -45,7 +45,12 @@ def passages(text: str) -> Iterator[Passage]:
         heading = None if line.is_code else markdown.HEADING.match(line.text)
         bullet = markdown.BULLET.match(line.text) or re.match(r"\s{0,3}\d{1,2}[.)]\s+(.*)$", line.text)
         nested = re.match(r"\s{4,}[-*+]\s+\S", line.text)
-        if line.is_code or heading or not line.text.strip() or line.text.lstrip().startswith(("|", "<!--", ":--", "[//]")):
+        if (
+            line.is_code
+            or heading
+            or not line.text.strip()
+            or line.text.lstrip().startswith(("|", "<!--", ":--", "[//]"))
+        ):
             yield from flush()
             kind = "text"
             if heading:
@@ -68,11 +73,14 @@ def passages(text: str) -> Iterator[Passage]:
 
 def _without_html_blocks(text: str) -> str:
     """Blank out HTML comments and block elements, keeping the number of lines."""
+
     def blank(found: re.Match[str]) -> str:
         return "\n" * found[0].count("\n")
 
     text = re.sub(r"<!--.*?-->", blank, text, flags=re.DOTALL)
-    return re.sub(r"<(table|details|picture|svg|script|style|iframe)\b.*?</\1>", blank, text, flags=re.DOTALL | re.IGNORECASE)
+    return re.sub(
+        r"<(table|details|picture|svg|script|style|iframe)\b.*?</\1>", blank, text, flags=re.DOTALL | re.IGNORECASE
+    )
 
 
 def _is_navigation(text: str) -> bool:

@@ -30,7 +30,9 @@ _GROUPS: Final = (
     "limitations",
     "compatibility_notes",
 )
-_CHANGELOG: Final = re.compile(r"^(?:changelog|changes|history|news|releases?)(?:\.(?:md|rst|txt|markdown))?$", re.IGNORECASE)
+_CHANGELOG: Final = re.compile(
+    r"^(?:changelog|changes|history|news|releases?)(?:\.(?:md|rst|txt|markdown))?$", re.IGNORECASE
+)
 _LICENCES: Final = (
     ("MIT License", "MIT"), ("Apache License", "Apache-2.0"), ("Mozilla Public License", "MPL-2.0"),
     ("BSD 3-Clause", "BSD-3-Clause"), ("BSD 2-Clause", "BSD-2-Clause"), ("ISC License", "ISC"),

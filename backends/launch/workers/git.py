@@ -39,8 +39,9 @@ _RESTRICTIVE_CONFIG: Final = (
 _TIMEOUT_SECONDS: Final = 600
 _MAX_IGNORE_FILE_BYTES: Final = 65_536
 _NETWORK_FAILURE: Final = re.compile(
-    r"could not resolve host|failed to connect|connection (?:refused|reset|timed out)|operation timed out|couldn't connect"
-    r"|empty reply from server|early eof|network is unreachable|ssl connect error|http 5\d\d|error: 5\d\d|rpc failed",
+    r"could not resolve host|failed to connect|connection (?:refused|reset|timed out)|operation timed out"
+    r"|couldn't connect|empty reply from server|early eof|network is unreachable|ssl connect error"
+    r"|http 5\d\d|error: 5\d\d|rpc failed",
     re.IGNORECASE,
 )
 _GITHUB: Final = "https://github.com"

@@ -8,9 +8,10 @@ from typing import Any, Final
 from gateway.errors import Fault, Kind
 
 LANGUAGE_BY_EXTENSION: Final = {
-    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".js": "javascript",
-    ".mjs": "javascript", ".cjs": "javascript", ".mts": "typescript", ".cts": "typescript", ".java": "java", ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp",
-    ".hpp": "cpp", ".hh": "cpp", ".hxx": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
+    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".mts": "typescript",
+    ".cts": "typescript", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".java": "java",
+    ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp", ".hpp": "cpp", ".hh": "cpp",
+    ".hxx": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
 }  # fmt: skip
 FENCE_ALIASES: Final = {
     "py": "python", "python3": "python", "ts": "typescript", "js": "javascript", "node": "javascript",
@@ -37,6 +38,8 @@ _GRAMMARS: Final = {
     "rust": ("tree_sitter_rust", "language"),
     "bash": ("tree_sitter_bash", "language"),
 }
+
+
 def normalize_language(tag: str) -> str:
     """Return the language for the language tag of a code fence."""
     tag = tag.strip().lower()

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -41,7 +42,9 @@ def read(path: str, text: str) -> Metadata:
         values = _reader(name)(text)
     except (ValueError, KeyError, TypeError, AttributeError, tomllib.TOMLDecodeError):
         return Metadata(path)
-    known = {key: " ".join(str(value).split())[:500] for key, value in values.items() if isinstance(value, (str, int, float))}
+    known = {
+        key: " ".join(str(value).split())[:500] for key, value in values.items() if isinstance(value, (str, int, float))
+    }
     lines = {key: _line_of(text, key, value) for key, value in known.items() if value}
     requirement = _requirement(values.get("requires") or ("", ""))
     if requirement:
@@ -78,36 +81,19 @@ def _line_of(text: str, key: str, value: str) -> int:
     return 1
 
 
-def _reader(name: str) -> Any:
-    if name == "pyproject.toml":
-        return _pyproject
-    if name == "package.json":
-        return _package_json
-    if name == "Cargo.toml":
-        return _cargo
-    if name == "composer.json":
-        return _composer
-    if name == "go.mod":
-        return _go_mod
-    if name == "pom.xml":
-        return _pom
-    if name == "setup.cfg":
-        return _setup_cfg
-    if name.endswith(".gemspec"):
-        return _gemspec
-    if name.endswith(".csproj"):
-        return _csproj
-    if name.startswith("build.gradle"):
-        return _gradle
-    if name == "setup.py":
-        return _setup_py
-    if name == "PKG-INFO":
-        return _pkg_info
-    if name == "Package.swift":
-        return lambda text: {"name": _first(r"name:\s*\"([^\"]+)\"", text)}
-    if name == "CMakeLists.txt":
-        return lambda text: {"name": _first(r"project\s*\(\s*([\w.-]+)", text), "version": _first(r"VERSION\s+([\d.]+)", text)}
-    return lambda text: {}
+def _reader(name: str) -> Callable[[str], Json]:
+    exact = _READERS.get(name)
+    if exact is not None:
+        return exact
+    return next((reader for ending, reader in _BY_ENDING.items() if name.endswith(ending)), _no_facts)
+
+
+def _no_facts(text: str) -> Json:
+    return {}
+
+
+def _as_object(value: Any) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def _first(pattern: str, text: str) -> str:
@@ -116,35 +102,35 @@ def _first(pattern: str, text: str) -> str:
 
 
 def _pyproject(text: str) -> Json:
-    data: Any = tomllib.loads(text)
-    project = cast("Json", data.get("project") or data.get("tool", {}).get("poetry") or {})
-    licence: Any = project.get("license")
-    licence = licence.get("text", "") if isinstance(licence, dict) else licence
-    python = project.get("requires-python") or (project.get("dependencies") or {}).get("python", "") if isinstance(project.get("dependencies"), dict) else project.get("requires-python")
+    data: Json = tomllib.loads(text)
+    project = _as_object(data.get("project")) or _as_object(_as_object(data.get("tool")).get("poetry"))
+    licence: Any = _as_object(project.get("license")).get("text") or project.get("license")
+    python: Any = project.get("requires-python") or _as_object(project.get("dependencies")).get("python", "")
     values: Json = {key: project.get(key, "") for key in ("name", "version", "description")}
-    return {**values, "license": licence if licence and len(str(licence)) < 60 else "", "requires": ("Python", str(python or ""))}
+    short = licence if isinstance(licence, str) and len(licence) < 60 else ""
+    return {**values, "license": short, "requires": ("Python", str(python or ""))}
 
 
 def _package_json(text: str) -> Json:
-    data: Any = json.loads(text)
+    data = _as_object(json.loads(text))
     licence: Any = data.get("license", "")
-    engines = (data.get("engines") or {}).get("node", "") if isinstance(data.get("engines"), dict) else ""
+    engines: Any = _as_object(data.get("engines")).get("node", "")
     values = {key: data.get(key, "") for key in ("name", "version", "description")}
-    return {**values, "license": licence if isinstance(licence, str) else "", "requires": ("Node.js", engines)}
+    return {**values, "license": licence if isinstance(licence, str) else "", "requires": ("Node.js", str(engines))}
 
 
 def _cargo(text: str) -> Json:
-    package: Any = tomllib.loads(text).get("package", {})
+    package = _as_object(tomllib.loads(text).get("package"))
     values = {key: package.get(key, "") for key in ("name", "version", "description", "license")}
     return {**values, "requires": ("Rust", str(package.get("rust-version", "")))}
 
 
 def _composer(text: str) -> Json:
-    data: Any = json.loads(text)
+    data = _as_object(json.loads(text))
     licence: Any = data.get("license", "")
     values = {key: data.get(key, "") for key in ("name", "version", "description")}
-    php = (data.get("require") or {}).get("php", "")
-    return {**values, "license": licence if isinstance(licence, str) else "", "requires": ("PHP", php)}
+    php: Any = _as_object(data.get("require")).get("php", "")
+    return {**values, "license": licence if isinstance(licence, str) else "", "requires": ("PHP", str(php))}
 
 
 def _go_mod(text: str) -> Json:
@@ -152,7 +138,12 @@ def _go_mod(text: str) -> Json:
 
 
 def _pom(text: str) -> Json:
-    own = re.sub(r"<(parent|dependencies|dependencyManagement|build|profiles|plugins|developers)>.*?</\1>", "", text, flags=re.DOTALL)
+    own = re.sub(
+        r"<(parent|dependencies|dependencyManagement|build|profiles|plugins|developers)>.*?</\1>",
+        "",
+        text,
+        flags=re.DOTALL,
+    )
     parent = re.search(r"<parent>(.*?)</parent>", text, re.DOTALL)
     inherited = parent[1] if parent else ""
     licence = re.search(r"<license>.*?<name>([^<]+)</name>", text, re.DOTALL)
@@ -174,7 +165,10 @@ def _setup_cfg(text: str) -> Json:
 
 
 def _setup_py(text: str) -> Json:
-    values = {key: _first(rf"\b{key}\s*=\s*[\"']([^\"']+)[\"']", text) for key in ("name", "version", "description", "license")}
+    values = {
+        key: _first(rf"\b{key}\s*=\s*[\"']([^\"']+)[\"']", text)
+        for key in ("name", "version", "description", "license")
+    }
     return {**values, "requires": ("Python", _first(r"python_requires\s*=\s*[\"']([^\"']+)[\"']", text))}
 
 
@@ -192,15 +186,46 @@ def _gemspec(text: str) -> Json:
 
 
 def _csproj(text: str) -> Json:
-    fields = {"name": "PackageId", "version": "Version", "description": "Description", "license": "PackageLicenseExpression"}
+    fields = {
+        "name": "PackageId",
+        "version": "Version",
+        "description": "Description",
+        "license": "PackageLicenseExpression",
+    }
     values = {key: _first(rf"<{label}>([^<]+)</{label}>", text) for key, label in fields.items()}
     framework = _first(r"<TargetFrameworks?>([^<]+)</TargetFrameworks?>", text)
     return {**values, "requires": (".NET", framework)}
 
 
 def _gradle(text: str) -> Json:
-    values = {key: _first(rf"^\s*{key}\s*=?\s*[\"']([^\"'$]+)[\"']", text) for key in ("group", "version", "description")}
-    return values
+    fields = ("group", "version", "description")
+    return {key: _first(rf"^\s*{key}\s*=?\s*[\"']([^\"'$]+)[\"']", text) for key in fields}
+
+
+def _swift_package(text: str) -> Json:
+    return {"name": _first(r"name:\s*\"([^\"]+)\"", text)}
+
+
+def _cmake(text: str) -> Json:
+    return {"name": _first(r"project\s*\(\s*([\w.-]+)", text), "version": _first(r"VERSION\s+([\d.]+)", text)}
+
+
+_READERS: Final[Mapping[str, Callable[[str], Json]]] = {
+    "pyproject.toml": _pyproject,
+    "package.json": _package_json,
+    "Cargo.toml": _cargo,
+    "composer.json": _composer,
+    "go.mod": _go_mod,
+    "pom.xml": _pom,
+    "setup.cfg": _setup_cfg,
+    "setup.py": _setup_py,
+    "PKG-INFO": _pkg_info,
+    "Package.swift": _swift_package,
+    "CMakeLists.txt": _cmake,
+    "build.gradle": _gradle,
+    "build.gradle.kts": _gradle,
+}
+_BY_ENDING: Final[Mapping[str, Callable[[str], Json]]] = {".gemspec": _gemspec, ".csproj": _csproj}
 
 
 def install_lines(platform: str, metadata: Metadata) -> list[str]:

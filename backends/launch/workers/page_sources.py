@@ -152,7 +152,9 @@ def _url(config: Json, path: str, locale: str) -> str:
 
 def plain(text: str) -> str:
     """Return inline Markdown as plain text for front matter, at most 300 characters."""
-    text = re.sub(r"\\([\[\]*_|#>+=-])|`", r"\1", text).replace("&lt;", "<").replace("&amp;", "&").replace("&#92;", "\\")
+    text = (
+        re.sub(r"\\([\[\]*_|#>+=-])|`", r"\1", text).replace("&lt;", "<").replace("&amp;", "&").replace("&#92;", "\\")
+    )
     return text if len(text) <= 300 else text[:297].rsplit(" ", 1)[0] + "…"
 
 

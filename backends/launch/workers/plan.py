@@ -58,7 +58,8 @@ def _nothing_to_document(context: WorkerContext) -> Fault:
     language = languages.LANGUAGE_BY_PLATFORM.get(context.config["target_platform"], context.config["target_platform"])
     return Fault(
         Kind.INVALID_INPUT,
-        f"The repository has nothing to document: no README text, no install line, no example and no public {language} API.",
+        "The repository has nothing to document: no README text, no install line, no example"
+        f" and no public {language} API.",
         details={"target_platform": context.config["target_platform"]},
         suggested_fix="Check github_ref, target_platform and repo_hints of the run_config, and start a run with a new"
         " idempotency_key.",
@@ -121,7 +122,9 @@ def _docs(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
     name = sources.name
     if sources.introduction:
         outline = [OutlinePart("Overview", "text", sources.introduction), *_requirements(sources)]
-        yield target.page("", f"{name} documentation", f"Documentation of {name}: {_description(sources, name)}", outline)
+        yield target.page(
+            "", f"{name} documentation", f"Documentation of {name}: {_description(sources, name)}", outline
+        )
     start = [*_installation(sources), *_example(sources, "First example")]
     if start:
         commands = [each["command"] for each in sources.facts["install_commands"][:1]]
@@ -131,7 +134,9 @@ def _docs(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
     groups = sources.facts["feature_groups"]
     if groups:
         single = len(groups) == 1
-        outline = [OutlinePart("Features" if single else group["title"], "list", group["claim_ids"]) for group in groups]
+        outline = [
+            OutlinePart("Features" if single else group["title"], "list", group["claim_ids"]) for group in groups
+        ]
         if limits := sources.group("limitations"):
             outline.append(OutlinePart("Limitations", "list", limits))
         count = sum(len(group["claim_ids"]) for group in groups)
@@ -141,7 +146,9 @@ def _docs(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
     if changes := sources.facts["changes"]:
         outline = [OutlinePart(group["title"], "list", group["claim_ids"]) for group in changes]
         newest = plain(changes[0]["title"])
-        yield target.page("changelog", f"Changelog of {name}", f"Changes in {name}; the newest release is {newest}.", _unique(outline))
+        yield target.page(
+            "changelog", f"Changelog of {name}", f"Changes in {name}; the newest release is {newest}.", _unique(outline)
+        )
 
 
 def _unique(outline: list[OutlinePart]) -> list[OutlinePart]:
@@ -173,7 +180,8 @@ def _how_tos(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
             outline.append(OutlinePart("Names used", "names", (), (), used))
         source = snippet["source"]
         origin = {"path": source["path"], "line": source["start_line"]}
-        description = f"{topic[0].upper()}{topic[1:]} with {sources.name}: a program of {len(snippet['code'].splitlines())} lines from {source['path']}."
+        lines, first = len(snippet["code"].splitlines()), topic[0].upper() + topic[1:]
+        description = f"{first} with {sources.name}: a program of {lines} lines from {source['path']}."
         guides.append(target.page(slugs.take(f"how-to-{topic}"), title, description, outline, origin))
     if len(guides) > 1:
         listed = OutlinePart("Guides", "pages", (), (), [page["url_path"] for page in guides])
@@ -181,7 +189,7 @@ def _how_tos(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
         yield target.page("", f"{sources.name} how-to guides", description, [listed])
     yield from guides
     install = _installation(sources)
-    if not titles and install:
+    if not titles and install and "docs" not in target.config["required_sections"]:
         title, command = f"How to install {sources.name}", sources.facts["install_commands"][0]["command"]
         yield target.page("how-to-install", title, f"Install {sources.name} with {command}.", install)
 

@@ -97,7 +97,9 @@ def _example(owner: Json, sources: PageSources) -> list[OutlinePart]:
     if any(block["kind"] == "code" for block in owner["blocks"]):
         return []
     pattern = re.compile(rf"(?<![\w.]){re.escape(owner['name'])}\b")
-    found = sorted((each for each in sources.snippets if pattern.search(each["code"])), key=lambda each: len(each["code"]))
+    found = sorted(
+        (each for each in sources.snippets if pattern.search(each["code"])), key=lambda each: len(each["code"])
+    )
     return [OutlinePart("Example", "code", (), [found[0]["snippet_id"]])] if found else []
 
 
@@ -128,7 +130,9 @@ def _module_description(module: str, symbols: list[Json], described: Json | None
 def _class_description(owner: Json, members: list[Json], number: int) -> str:
     text = plain(reference_text.summary(owner))
     inside = _count([each for each in members if each is not owner])
-    base = f"Reference of the {owner['kind']} {owner['name']} in {owner['module']}" + (f": {inside}." if inside else ".")
+    base = f"Reference of the {owner['kind']} {owner['name']} in {owner['module']}" + (
+        f": {inside}." if inside else "."
+    )
     part = f" Part {number}." if number > 1 else ""
     return (f"{text} {base}" if len(text) >= 20 else base)[:300] + part
 
@@ -169,6 +173,10 @@ def _line_count(symbol: Json) -> int:
 def symbols_in(code: str, symbols: Sequence[Json]) -> list[str]:
     """Return the keys of the top-level symbols that the code names."""
     words = set(re.findall(r"[A-Za-z_]\w*", code))
-    found = [each for each in symbols if each["name"] in words and not each["container"] and len(each["name"]) > 2 and each["kind"] != "module"]
+    found = [
+        each
+        for each in symbols
+        if each["name"] in words and not each["container"] and len(each["name"]) > 2 and each["kind"] != "module"
+    ]
     unique = {each["name"]: symbol_key(each) for each in reversed(found)}
     return list(reversed(unique.values()))[:_MAX_NAMES]

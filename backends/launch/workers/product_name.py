@@ -55,4 +55,4 @@ def _mention(name: str, readme: str) -> str:
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in re.findall(r"[a-z0-9+#]+", text.lower())}
+    return set(re.findall(r"[a-z0-9+#]+", text.lower()))

@@ -1,4 +1,4 @@
-"""Collects claims from the README and the changelog: overview, features, requirements, limits, installation, changes."""
+"""Collects claims from the README and the changelog: overview, features, requirements, installation, changes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,12 @@ from gateway.contract import Json
 _HEADINGS: Final = (
     (re.compile(r"limitation|known issue|not supported|unsupported", re.IGNORECASE), "limitation", "limitations"),
     (re.compile(r"\bformats?\b|save .* as|load .*file", re.IGNORECASE), "format", "key_features"),
-    (re.compile(r"feature|capabilit|highlight|what it does|why |what can|benefits|advantages", re.IGNORECASE), "feature", "key_features"),
-    (re.compile(r"require|compatib|platform|prerequisite|supported (?:versions|operating)", re.IGNORECASE), "requirement", "compatibility_notes"),
+    (re.compile(r"feature|capabilit|highlight|what it does|why |benefits", re.IGNORECASE), "feature", "key_features"),
+    (
+        re.compile(r"require|compatib|platform|prerequisite|supported (?:versions|operating)", re.IGNORECASE),
+        "requirement",
+        "compatibility_notes",
+    ),
 )  # fmt: skip
 _SKIPPED: Final = re.compile(
     r"licen[cs]e|contribut|author|credit|sponsor|support(?:ers)?$|donat|thank|acknowledg|changelog|release|contact|community"
@@ -23,8 +27,9 @@ _SKIPPED: Final = re.compile(
     re.IGNORECASE,
 )
 _COMMAND: Final = re.compile(
-    r"^[$>]?\s*((?:(?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|pnpm (?:add|install)|bun add|dotnet add|go get|cargo add"
-    r"|gem install|composer require|nuget install|uv add|poetry add|conda install|brew install|deno add|go install|cargo install)\b[^|&;#`]*)"
+    r"^[$>]?\s*((?:(?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|pnpm (?:add|install)|bun add|dotnet add"
+    r"|go get|cargo add|gem install|composer require|nuget install|uv add|poetry add|conda install|brew install"
+    r"|deno add|go install|cargo install)\b[^|&;#`]*)"
 )
 _VERSION: Final = re.compile(r"v?\d+\.\d+[\w.+-]*")
 _MAX_OVERVIEW: Final = 6
@@ -90,7 +95,9 @@ def _collect_readme(collector: ClaimCollector, facts: ReadmeFacts, path: str, te
         found = [collector.add(text, "feature", origin, "key_features") for text, origin in loose[:_MAX_FEATURES]]
         groups["Features"] = [identity for identity in found if identity is not None]
     facts.feature_groups = [
-        {"title": title or "Features", "claim_ids": list(dict.fromkeys(ids))[:_MAX_FEATURES]} for title, ids in groups.items() if ids
+        {"title": title or "Features", "claim_ids": list(dict.fromkeys(ids))[:_MAX_FEATURES]}
+        for title, ids in groups.items()
+        if ids
     ]
 
 
@@ -105,12 +112,19 @@ def _kind(headings: Sequence[str]) -> tuple[str, str] | None:
 
 
 _POINTER: Final = re.compile(
-    r"(?:please )?(?:visit|see|read|check|refer|click|for (?:more|further|full)|you can find|the documentation|docs?:)\b", re.IGNORECASE
+    r"(?:please )?(?:visit|see|read|check|refer|click|for (?:more|further)|you can find|the documentation)\b",
+    re.IGNORECASE,
 )
 
 
 def _is_sentence(text: str) -> bool:
-    return not _POINTER.match(text) and len(text) >= 25 and text.count(" ") >= 3 and not text.endswith(":") and not _COMMAND.match(text.strip("`"))
+    return (
+        not _POINTER.match(text)
+        and len(text) >= 25
+        and text.count(" ") >= 3
+        and not text.endswith(":")
+        and not _COMMAND.match(text.strip("`"))
+    )
 
 
 # ---- installation ----

@@ -30,7 +30,9 @@ def parts(symbol: Json) -> Iterator[Part]:
     yield from _parameter_table(symbol["parameters"])
     returns = symbol["returns"]
     if returns["description"]:
-        yield Part("claim", " ".join(filter(None, ["Returns", prose.code(returns["type"])])) + f": {returns['description']}")
+        yield Part(
+            "claim", " ".join(filter(None, ["Returns", prose.code(returns["type"])])) + f": {returns['description']}"
+        )
     for raised in symbol["raises"]:
         if raised["description"]:
             yield Part("item", f"Raises {prose.code(raised['type']) or 'an error'}: {raised['description']}")

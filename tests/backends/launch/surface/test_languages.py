@@ -1,6 +1,5 @@
 """The public surface of each language: names, signatures, parameters, documentation; private names never."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,9 +367,11 @@ PUBLIC: dict[str, set[str]] = {
     "kotlin": {"Scene", "Scene.scale", "Scene.depth", "convert", "Shape", "Shape.draw"},
     "csharp": {"Scene", "Scene.Scale", "Scene.Size", "Scene.Scene", "Kind", "Kind.A", "Kind.B"},
     "cpp": {"Scene", "Scene.scale", "Scene.Scene", "Scene.depth", "convert", "Kind", "Kind.A", "Kind.B"},
-    "ruby": {"Shapes", "Shapes.Scene", "Shapes.Scene.MAX", "Shapes.Scene.size", "Shapes.Scene.scale", "Shapes.Scene.load"},
+    "ruby": {"Shapes", "Shapes.Scene", "Shapes.Scene.MAX", "Shapes.Scene.size", "Shapes.Scene.scale",
+             "Shapes.Scene.load"},
     "php": {"Scene", "Scene.MAX", "Scene.$size", "Scene.scale", "convert"},
-    "swift": {"Scene", "Scene.scale", "Scene.init", "Scene.size", "Scene.extra", "Shape", "Shape.draw", "Kind", "Kind.a"},
+    "swift": {"Scene", "Scene.scale", "Scene.init", "Scene.size", "Scene.extra", "Shape", "Shape.draw", "Kind",
+              "Kind.a"},
 }  # fmt: skip
 
 
