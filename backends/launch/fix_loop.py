@@ -88,7 +88,7 @@ async def _exhausted(job: Job, report: Json, reason: str, message: str) -> Fault
     severities = failing_severities(await asyncio.to_thread(lambda: job.run.config))
     left = [issue for issue in report["issues"] if issue["severity"] in severities]
     passing = all(issue.get("error_code") in PASSING_ISSUES for issue in left)
-    fix = "Edit the pages and call launch_validate, or call launch_resume to write them again." if passing else NEW_KEY
+    fix = "Edit the pages and call launch_validate, or call launch_resume for new attempts." if passing else NEW_KEY
     state = State.VALIDATING if passing else State.FAILED
     fault = Fault(
         Kind.ILLEGAL_STATE,

@@ -181,8 +181,8 @@ class _Modules:
         found: dict[str, list[_Export]] = {}
         for outer in source.root.named_children:
             nodes = [outer]
-            if outer.type in ("ambient_declaration", "export_statement"):
-                nodes = outer.named_children
+            for wrapper in ("export_statement", "ambient_declaration"):
+                nodes = [each for node in nodes for each in (node.named_children if node.type == wrapper else [node])]
             for node in nodes:
                 for name, declared in _named(source, node):
                     export = _Export(name, source, declared, outer, self._language(path))

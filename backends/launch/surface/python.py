@@ -81,6 +81,7 @@ class _PythonSurface:
         self._found: dict[str, tuple[str, Any]] = {}
         """Public path and object, by the canonical path of the object."""
         self._modules: list[Any] = []
+        self._line_counts: dict[str, int] = {}
 
     def add_module(self, module: Any) -> None:
         self._modules.append(module)
@@ -178,18 +179,22 @@ class _PythonSurface:
                 doc.raises or more.raises,
                 doc.deprecated,
             )
-        return Symbol(
-            name,
-            kind,
-            module,
-            self._path(target),
-            target.lineno or 1,
-            wrap(signature),
-            container,
-            parameters,
-            returns,
-            doc,
-        )
+        path, line = self._source(target)
+        return Symbol(name, kind, module, path, line, wrap(signature), container, parameters, returns, doc)
+
+    def _source(self, target: Any) -> tuple[str, int]:
+        """Return the file and line of an object. The line of an object with a stub may be that of the stub."""
+        path, line = self._path(target), target.lineno or 1
+        for choice in (path, f"{path}i"):
+            if line <= self._line_count(choice):
+                return choice, line
+        return path, 1
+
+    def _line_count(self, path: str) -> int:
+        if path not in self._line_counts:
+            file = self._repo / path
+            self._line_counts[path] = len(file.read_bytes().splitlines()) if path and file.is_file() else 0
+        return self._line_counts[path]
 
     def _path(self, target: Any) -> str:
         try:

@@ -25,6 +25,7 @@ __all__ = ["locales", "run", "section_folder"]
 _MAX_HOW_TOS: Final = {"minimal": 2, "standard": 10, "rich": 40}
 _MAX_CROSS_LINKS: Final = 6
 _MAX_TEASER: Final = 12
+_MIN_INTRODUCTION: Final = 50
 
 
 def run(context: WorkerContext) -> None:
@@ -98,6 +99,11 @@ def _teaser(sources: PageSources, heading: str) -> list[OutlinePart]:
     return [OutlinePart(heading, "list", features)] if features else []
 
 
+def _is_short(sources: PageSources) -> bool:
+    """Whether the introduction is too short for a section of its own."""
+    return sum(len(sources.text(each)) for each in sources.introduction) < _MIN_INTRODUCTION
+
+
 def _description(sources: PageSources, fallback: str) -> str:
     tagline = first_sentence(sources.facts["positioning"]["tagline"])
     return plain(tagline) if tagline and sources.facts["positioning"]["claim_id"] else fallback
@@ -121,7 +127,8 @@ def _products(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
 def _docs(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
     name = sources.name
     if sources.introduction:
-        outline = [OutlinePart("Overview", "text", sources.introduction), *_requirements(sources)]
+        heading = "" if _is_short(sources) else "Overview"
+        outline = [OutlinePart(heading, "text", sources.introduction), *_requirements(sources)]
         yield target.page(
             "", f"{name} documentation", f"Documentation of {name}: {_description(sources, name)}", outline
         )
@@ -201,7 +208,7 @@ def _topic(title: str) -> str:
 
 
 def _blog(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
-    if not sources.introduction:
+    if not sources.introduction or _is_short(sources):
         return
     outline = [
         OutlinePart("What it does", "text", sources.introduction),

@@ -19,7 +19,7 @@ for (let each of symbol ? checker.getExportsOfModule(symbol) : []) {
       const flags = member.declarations ? ts.getCombinedModifierFlags(member.declarations[0]) : 0;
       const label = member.getName();
       if (flags & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected)) continue;
-      if (label.startsWith("_") || (member.flags & ts.SymbolFlags.TypeParameter)) continue;
+      if (label.startsWith("_") || label.startsWith("#") || (member.flags & ts.SymbolFlags.TypeParameter)) continue;
       found.add(`${name}.${label}`);
     }
   }
