@@ -31,9 +31,13 @@ class Job:
     process: WorkerProcess
     progress: Progress
     start_span: SpanFactory
+    before_drafting: "Callable[[Job], Awaitable[None]] | None" = None
+    """Has a model draft sections, where one is configured."""
 
     async def take_step(self, step: Step) -> None:
         """Run all work of the step, then move the run to the step's target state."""
+        if step.target is State.DRAFT_READY and self.before_drafting is not None:
+            await self.before_drafting(self)
         for work in step.works:
             if work.per_section:
                 await self._run_sections(work, list((await self.snapshot())["section_states"]))

@@ -36,9 +36,17 @@ PLAN: Final = Work(
 DRAFT: Final = Work(
     "draft",
     "W5.SectionWriter",
-    ("page_plan.json", "product_facts.json", "api_surface.json", "snippet_catalog.json", "frontmatter_contract.json"),
+    (
+        "page_plan.json",
+        "product_facts.json",
+        "api_surface.json",
+        "snippet_catalog.json",
+        "frontmatter_contract.json",
+        "model_sections.json",
+    ),
     per_section=True,
 )
+MODEL_DRAFT: Final = Work("model_draft", "W5.ModelWriter", always=True)
 LINK: Final = Work("link", "W6.LinkerAndPatcher", ("page_plan.json", "site_context.json", "drafts/"))
 VALIDATE: Final = Work("validate", "W7.Validator", always=True)
 FIX: Final = Work("fix", "W8.Fixer", always=True)

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -12,6 +13,9 @@ from backends.launch import failures, run_index
 from backends.launch.errors import internal
 from backends.launch.events import Span
 from backends.launch.job import Job, Progress, read_report
+from backends.launch.model_clients import EndpointClient, SamplingClient, draft_sections
+from backends.launch.options import Options
+from backends.launch.outbound import OutboundClients
 from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, start_and_end, work_seconds
 from backends.launch.run_slots import RunSlots
@@ -27,6 +31,9 @@ T = TypeVar("T")
 _LEASE_SECONDS: Final = 30.0
 
 
+_BEFORE_DRAFTING: Final = frozenset({State.CREATED, State.CLONED_INPUTS, State.INGESTED, State.FACTS_READY})
+
+
 async def ignore_progress(message: str) -> None:
     """Progress callback for background work without a waiting client."""
 
@@ -38,8 +45,10 @@ class RunScheduler:
     by `RunSlots`.
     """
 
-    def __init__(self, host: Host, telemetry: Telemetry) -> None:
+    def __init__(self, host: Host, telemetry: Telemetry, outbound: OutboundClients) -> None:
         self._host = host
+        self._options: Options = host.options
+        self._outbound = outbound
         self._telemetry = telemetry
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._processes: dict[str, WorkerProcess] = {}
@@ -58,10 +67,15 @@ class RunScheduler:
         self._host.spawn(self._execute_job(future, caller, run, span, progress, work))
         return await asyncio.shield(future)
 
-    async def resume(self, caller: Caller, run: Run, span: Span, progress: Progress) -> None:
-        """Advance from the last stable state to the next one, then continue in the background."""
+    async def resume(self, caller: Caller, run: Run, span: Span, progress: Progress, sampling: SamplingClient) -> None:
+        """Advance from the last stable state to the next one, then continue in the background.
+
+        With the writer `sampling`, the client's model drafts sections while this call is open.
+        """
 
         async def work(job: Job) -> None:
+            if self._options.writer == "sampling" and sampling.is_offered:
+                job = replace(job, before_drafting=lambda each: draft_sections(each, sampling))
             await self._rewind_to_stable(job)
             await self._advance(caller, job, to_stable=True)
 
@@ -84,6 +98,10 @@ class RunScheduler:
 
     async def _advance_in_background(self, caller: Caller, run: Run, span: Span) -> None:
         async def work(job: Job) -> None:
+            if self._options.writer == "sampling" and await asyncio.to_thread(run.state) in _BEFORE_DRAFTING:
+                # The client's model is reachable only inside a call: wait in PLAN_READY for launch_resume.
+                await self._advance(caller, job, to_stable=True)
+                return
             await self._advance(caller, job, to_stable=False)
 
         try:
@@ -124,7 +142,7 @@ class RunScheduler:
             process = self._processes[key] = WorkerProcess(run, self._host.options)
             event_count = len(await asyncio.to_thread(run.events))
             try:
-                yield Job(run, span, process, progress, self._host.span)
+                yield Job(run, span, process, progress, self._host.span, self._endpoint_drafting())
             except Fault as fault:
                 await self._handle_fault(run, span, fault)
                 raise
@@ -134,6 +152,12 @@ class RunScheduler:
                 await self.update_index(caller, run)
                 await self._telemetry.record_work_items(run, event_count)
                 await self._telemetry.flush(run)
+
+    def _endpoint_drafting(self) -> Callable[[Job], Awaitable[None]] | None:
+        if self._options.writer != "llm" or self._options.llm_base_url is None:
+            return None
+        model = EndpointClient(self._options, self._outbound)
+        return lambda job: draft_sections(job, model)
 
     @asynccontextmanager
     async def _hold_lease(self, key: str) -> AsyncGenerator[None]:

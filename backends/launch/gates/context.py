@@ -79,6 +79,13 @@ class GateContext:
         return self.worker.read("api_surface.json")
 
     @cached_property
+    def model_pages(self) -> frozenset[str]:
+        """The pages with a section that a model drafted. Its sentences need not repeat a claim word by word."""
+        if not self.worker.has("model_sections.json"):
+            return frozenset()
+        return frozenset(key.partition("#")[0] for key in self.worker.read("model_sections.json")["sections"])
+
+    @cached_property
     def snippets(self) -> list[Json]:
         return self.worker.read("snippet_catalog.json")["snippets"]
 

@@ -7,6 +7,7 @@ from typing import Final
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers import markdown
 from backends.launch.workers.facts import FORMATS
+from backends.launch.writers.grounding import is_grounded
 from gateway.contract import Json
 
 _FORMAT_WORD: Final = re.compile(r"\b[A-Z0-9]{2,5}\b")
@@ -56,7 +57,9 @@ def _check_line(context: GateContext, path: str, line: markdown.Line, supported:
         ):
             message = f"The claim {claim_id[:12]} is an inference."
             yield Finding("GATE_TRUTHLOCK_INFERRED_CLAIM", message, "blocker", path, line.number)
-        elif claim["claim_text"] not in statement:
+        elif claim["claim_text"].casefold() not in statement.casefold() and not _is_paraphrase(
+            context, path, statement, claim_ids
+        ):
             message = f"The line does not say what claim {claim_id[:12]} says."
             yield Finding("GATE_TRUTHLOCK_CLAIM_MISMATCH", message, "blocker", path, line.number)
     if claim_ids or not _is_statement(statement):
@@ -77,6 +80,14 @@ def _check_line(context: GateContext, path: str, line: markdown.Line, supported:
     if not unsupported:
         message = f"Uncited statement: {statement[:120]}"
         yield Finding("GATE_TRUTHLOCK_UNCITED_FACT", message, "blocker", path, line.number)
+
+
+def _is_paraphrase(context: GateContext, path: str, statement: str, claim_ids: list[str]) -> bool:
+    """Whether a sentence of a model says nothing beyond the claims that it cites."""
+    if path not in context.model_pages:
+        return False
+    texts = [context.claims[each]["claim_text"] for each in claim_ids if each in context.claims]
+    return is_grounded(statement.removeprefix("- "), texts, context.facts["product_name"])
 
 
 def _is_statement(text: str) -> bool:

@@ -21,8 +21,10 @@ _TO_CODE: Final = (
     (re.compile(r"`([^`<>]+)\s+<[^<>`]+>`__?"), r"\1"),
     (re.compile(r"`([^`\n]+)`__?(?=\W|$)"), r"`\1`"),
     (re.compile(r"\|([A-Za-z][\w ]*)\|_?"), r"\1"),
+    (re.compile(r"(?<![\w`.])(__\w+__)(?![\w`])"), r"`\1`"),
 )
-_IMAGE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_IMAGE: Final = re.compile(r"!\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])?")
+_SPACES: Final = re.compile(r"&(?:nbsp|ensp|emsp|thinsp);")
 _LINK: Final = re.compile(r"\[([^\]\[]*)\]\([^()\s]*(?:\([^()]*\)[^()\s]*)?(?:\s+\"[^\"]*\")?\)")
 _REFERENCE_LINK: Final = re.compile(r"\[((?:`[^`]*`)|[^\]\[`]+)\](?:\[[^\]]*\])?(?!\()")
 _TAG: Final = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
@@ -68,6 +70,7 @@ def _escape_start(found: re.Match[str]) -> str:
 
 
 def _remove_markup(text: str) -> str:
+    text = _SPACES.sub(" ", text)
     for pattern, replacement in _TO_CODE:
         text = pattern.sub(replacement, text)
     text = _LINK.sub(r"\1", _IMAGE.sub("", text))

@@ -12,7 +12,7 @@ def unknown_names(language: str, code: str, symbols: Sequence[Json]) -> list[str
     reader = _READERS.get(language)
     if reader is None or not symbols:
         return []
-    names = {symbol["name"] for symbol in symbols if not symbol["container"]}
+    names = {symbol["name"] for symbol in symbols}
     modules = {symbol["module"] for symbol in symbols}
     parts = {part for module in modules for part in re.split(r"[./:\\]+", module)}
     return sorted({name for name in reader(code, modules) if name not in names and name not in parts})

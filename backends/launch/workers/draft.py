@@ -8,7 +8,8 @@ from backends.launch.workers.context import WorkerContext
 from backends.launch.workers.frontmatter import join
 from backends.launch.workers.plan_reference import symbol_key
 from backends.launch.writers.facts_writer import FactsWriter, escape_title
-from backends.launch.writers.interface import SectionBrief
+from backends.launch.writers.interface import SectionBrief, Writer
+from backends.launch.writers.model_writer import ModelWriter, section_key
 from gateway.contract import Json
 
 _CANONICAL: Final = {"products": "product", "docs": "docs", "reference": "reference"}
@@ -20,9 +21,11 @@ def run(context: WorkerContext) -> None:
     required = context.read("frontmatter_contract.json")["sections"][section]["required_keys"]
     for page in drafting.plan:
         if page["section"] == section:
-            text = join(front_matter(page, required, context.config, drafting.source_base), drafting.body(page))
+            body = drafting.body(page)
+            text = join(front_matter(page, required, context.config, drafting.source_base), body)
             path = f"drafts/{section}/{page['output_path']}"
             context.write_file(path, text.encode(), path)
+    context.emit("SECTIONS_WRITTEN", section=section, writers=drafting.written_by)
 
 
 class Drafting:
@@ -38,14 +41,19 @@ class Drafting:
         self._by_url = {page["url_path"]: page for page in self.plan}
         self._links = {locale: _symbol_links(self.plan, locale) for locale in {page["locale"] for page in self.plan}}
         self.source_base = source_base(context.config, facts["repo_sha"])
-        self._writer = FactsWriter(facts["product_name"], surface["language"], self.source_base)
+        sections = context.read("model_sections.json")["sections"] if context.has("model_sections.json") else {}
+        facts_writer = FactsWriter(facts["product_name"], surface["language"], self.source_base)
+        self._writers: tuple[Writer, ...] = (ModelWriter(sections), facts_writer)
+        """The writers in order: the first that has a draft for a section writes it."""
+        self.written_by: Json = {}
+        """The writer of each section, by page and heading."""
 
     def body(self, page: Json) -> str:
         parts: list[str] = []
         is_nested = False
         for outline in page["outline"]:
             brief = self.brief(page, outline)
-            text = self._writer.write(brief)
+            text = self._write(brief)
             if text is None:
                 continue
             if outline["heading"]:
@@ -57,6 +65,14 @@ class Drafting:
             parts.append(text)
         parts.append(self._see_also(page))
         return "\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+    def _write(self, brief: SectionBrief) -> str | None:
+        for writer in self._writers:
+            text = writer.write(brief)
+            if text is not None:
+                self.written_by[section_key(brief.page, brief.heading)] = writer.name
+                return text
+        return None
 
     def brief(self, page: Json, outline: Json) -> SectionBrief:
         """Return one section of the page with its facts."""

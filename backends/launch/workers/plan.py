@@ -26,6 +26,7 @@ _MAX_HOW_TOS: Final = {"minimal": 2, "standard": 10, "rich": 40}
 _MAX_CROSS_LINKS: Final = 6
 _MAX_TEASER: Final = 12
 _MIN_INTRODUCTION: Final = 50
+_MIN_WORDS: Final = 5
 
 
 def run(context: WorkerContext) -> None:
@@ -106,7 +107,9 @@ def _is_short(sources: PageSources) -> bool:
 
 def _description(sources: PageSources, fallback: str) -> str:
     tagline = first_sentence(sources.facts["positioning"]["tagline"])
-    return plain(tagline) if tagline and sources.facts["positioning"]["claim_id"] else fallback
+    if not tagline or not sources.facts["positioning"]["claim_id"]:
+        return fallback
+    return plain(tagline if len(tagline.split()) >= _MIN_WORDS else f"{sources.name}: {tagline}")
 
 
 # ---- the pages of each section ----

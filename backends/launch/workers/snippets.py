@@ -6,8 +6,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from backends.launch.serialization import digest
+from backends.launch.surface import prose
 from backends.launch.workers import document, languages, markdown
 from backends.launch.workers.context import WorkerContext
+from backends.launch.workers.page_sources import plain
 from gateway.contract import Json
 
 _MAX_LINES: Final = 80
@@ -59,7 +61,7 @@ def _snippet(language: str, code: str, path: str, start: int, end: int, tags: li
     return {
         "snippet_id": f"snip_{digest(f'{language}|{code}'.encode())[:16]}",
         "language": language,
-        "title": markdown.to_plain_text(title)[:80],
+        "title": plain(prose.inline(title))[:80],
         "tags": tags,
         "source": {"path": path, "start_line": start, "end_line": max(start, end)},
         "code": code,

@@ -58,7 +58,7 @@ async def test_lint_that_no_attempt_is_left_for_does_not_fail_the_run(launch: An
             page = launcher.page(run_id, ending)
             page.write_text(page.read_text().replace(heading, f"{heading}\n\n"))
         await launcher.call("validate", run_id=run_id)
-        assert (await launcher.call("fix_next", run_id=run_id))["remaining_blockers"] == 1
+        assert (await launcher.call("fix_next", run_id=run_id))["remaining_blockers"] > 0
         refused = await launcher.call("fix_next", run_id=run_id)
         assert (refused["error"]["code"], refused["error"]["retryable"]) == ("FIX_EXHAUSTED", True)
         assert launcher.state(run_id) == "VALIDATING"
