@@ -12,8 +12,9 @@ from backends.launch.workers.frontmatter import split
 
 _PLACEHOLDER: Final = re.compile(
     r"\b(?:lorem ipsum|TODO|TBD|FIXME|coming soon|to be (?:written|done|added)(?=[.\s]*$)|insert .{1,20} here"
-    r"|placeholder text|your text here|lead into the documentation|name the public types|introduce the product and how to get it"
-    r"|list what it can do|announce the product|show one task as a program|take a newcomer to the first)\b"
+    r"|placeholder text|your text here|lead into the documentation|name the public types"
+    r"|introduce the product and how to get it|list what it can do|announce the product|show one task as a program"
+    r"|take a newcomer to the first)\b"
 )
 _BARE_SYMBOL: Final = re.compile(r"^-?\s*`[^`]+` is a public (?:type|function|class)\.?$")
 _MIN_TEXT: Final = 20

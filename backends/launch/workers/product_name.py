@@ -32,7 +32,7 @@ def is_own(config: Json, readme: str, packages: Sequence[Metadata]) -> bool:
 
 
 def matches(name: str, evidence: Sequence[str]) -> bool:
-    """Whether every distinctive word of the name occurs in the evidence."""
+    """Whether the evidence contains every distinctive part of the name."""
     known = _words(" ".join(evidence))
     wanted = _words(name) - _GENERIC
     return wanted <= known if wanted else True

@@ -6,7 +6,7 @@ from typing import Final
 
 from backends.launch.gates.consistency import REPO_LINK
 from backends.launch.gates.context import GateContext
-from backends.launch.gates.lint import markdown_linter
+from backends.launch.gates.lint import format_page
 from backends.launch.gates.tokens import TOKEN
 from backends.launch.workers import draft, markdown
 from backends.launch.workers.frontmatter import body_of, join, split
@@ -30,7 +30,9 @@ def read_draft(context: GateContext, path: str) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def _repair_front_matter(context: GateContext, issue: Json, path: str, page: str) -> str:
+def _repair_front_matter(context: GateContext, issue: Json, path: str, page: str) -> str | None:
+    if page.startswith("---") and body_of(page) == page:
+        return None  # the front matter has no end, so the text after it is unknown
     planned = next(each for each in context.plan if each["output_path"] == path)
     contract = context.worker.read("frontmatter_contract.json")["sections"][planned["section"]]
     base = draft.source_base(context.config, context.facts["repo_sha"])
@@ -83,9 +85,9 @@ def _fill_token(context: GateContext, issue: Json, path: str, page: str) -> str:
 
 
 def _fix_lint(context: GateContext, issue: Json, path: str, page: str) -> str | None:
-    fixed = markdown_linter().fix_string(page)
-    # The linter's repair may rewrite code. Such a repair is not used.
-    return fixed.fixed_file if fixed.was_fixed and _code_of(fixed.fixed_file) == _code_of(page) else None
+    fixed = format_page(page)
+    # A repair that changes code is not used.
+    return fixed if _code_of(fixed) == _code_of(page) else None
 
 
 def _code_of(page: str) -> list[str]:

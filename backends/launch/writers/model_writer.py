@@ -12,8 +12,8 @@ from gateway.contract import Json
 
 SYSTEM: Final = (
     "You write one section of a product's documentation. Use only the numbered facts. Add no fact, number, name,"
-    " comparison or praise of your own. Write plain English, one sentence per line, and end each line with the numbers of"
-    " the facts that it states, such as [1] or [2, 3]. Write nothing else: no heading, no list marker, no code block."
+    " comparison or praise of your own. Write plain English, one sentence per line, and end each line with the numbers"
+    " of the facts that it states, such as [1] or [2, 3]. Write nothing else: no heading, list marker or code block."
 )
 _LINE: Final = re.compile(r"^[-*]?\s*(.+?)\s*\[([\d,\s]+)\]\s*\.?$")
 _MAX_LINES: Final = 30

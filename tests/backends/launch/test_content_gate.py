@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from backends.launch import sample
 from backends.launch.gates import hugo
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.gates.runner import GATES, run_gate
@@ -53,18 +53,27 @@ def _after_heading(heading: str, text: str) -> Callable[[str], str]:
     return change
 
 
+def _insert(text: str) -> Callable[[str], str]:
+    return lambda page: page.replace("\n## See", f"\n{text}\n\n## See")
+
+
+def _replace(old: str, new: str) -> Callable[[str], str]:
+    return lambda page: page.replace(old, new)
+
+
+DEAD = "\n- [Nothing](/docs.aspose.org/3d/en/python/features/#gone)\n"
 BREAKS: list[tuple[str, str, str, Callable[[str], str]]] = [
     ("content", "CONTENT_EMPTY_SECTION", OVERVIEW, _after_heading("Overview", "")),
     ("content", "CONTENT_EMPTY_SECTION", FEATURES, _after_heading("Limitations", "\nNone.\n")),
     ("content", "CONTENT_PLACEHOLDER", SCENE, lambda page: page + "\n`is_ascii_encoding` is a public function.\n"),
-    ("content", "CONTENT_PLACEHOLDER", OVERVIEW, lambda page: page.replace("\n## See", "\nTODO: say more here.\n\n## See")),
-    ("content", "CONTENT_PRIVATE_NAME", SCENE, lambda page: page.replace("### `Scene.scale`", "### `Scene._hidden`")),
-    ("truthlock", "TRUTHLOCK_UNCITED_FACT", OVERVIEW, lambda page: page.replace("\n## See", "\nIt is used by all.\n\n## See")),
-    ("truthlock", "TRUTHLOCK_EVIDENCE_MISSING", SCENE, lambda page: page.replace("__init__.py:1`", "__init__.py:9999`")),
-    ("links", "LINK_ANCHOR", OVERVIEW, lambda page: page + "- [Nothing](/docs.aspose.org/3d/en/python/features/#gone)\n"),
-    ("snippets", "SNIPPET_UNKNOWN_NAME", STARTED, lambda page: page.replace("import Scene", "import Universe")),
-    ("snippets", "SNIPPET_SYNTAX", SCENE, lambda page: page.replace("class Scene\n", "class class\n")),
-]  # fmt: skip
+    ("content", "CONTENT_PLACEHOLDER", OVERVIEW, _insert("TODO: say more here.")),
+    ("content", "CONTENT_PRIVATE_NAME", SCENE, _replace("### `Scene.scale`", "### `Scene._hidden`")),
+    ("truthlock", "TRUTHLOCK_UNCITED_FACT", OVERVIEW, _insert("It is used by all.")),
+    ("truthlock", "TRUTHLOCK_EVIDENCE_MISSING", SCENE, _replace("__init__.py:1`", "__init__.py:9999`")),
+    ("links", "LINK_ANCHOR", OVERVIEW, lambda page: page.rstrip("\n") + DEAD),
+    ("snippets", "SNIPPET_UNKNOWN_NAME", STARTED, _replace("import Scene", "import Universe")),
+    ("snippets", "SNIPPET_SYNTAX", SCENE, _replace("class Scene\n", "class class\n")),
+]
 
 
 @pytest.mark.parametrize(("gate", "code", "path", "change"), BREAKS)
@@ -114,13 +123,22 @@ def test_product_name_that_the_repository_does_not_use_is_a_blocker(tmp_path: Pa
     assert [(each.code, each.severity) for each in found] == [("GATE_CONSISTENCY_PRODUCT_NAME", "blocker")]
 
 
-def test_docstring_with_html_scripts_and_shortcodes_is_inert_on_the_built_page(tmp_path: Path) -> None:
-    from backends.launch import sample
+TRAP = """class Trap:
+    '''Hi <script>alert(1)</script> <img src=x onerror="alert(2)"> {{< readfile "/etc/passwd" >}}.
 
+    See [x](javascript:alert(3)).
+
+    Args:
+        a: | <b onclick=alert(4)> |
+    '''
+
+    def __init__(self, a): ...
+"""
+
+
+def test_docstring_with_html_scripts_and_shortcodes_is_inert_on_the_built_page(tmp_path: Path) -> None:
     sample.create_repositories(tmp_path / "repositories")
-    text = 'Hi <script>alert(1)</script> <img src=x onerror="alert(2)"> {{< readfile "/etc/passwd" >}} [x](javascript:alert(3))'
-    hostile = f'class Trap:\n    """{text}\n\n    Args:\n        a: | <b onclick=alert(4)> |\n    """\n    def __init__(self, a): ...\n'
-    files: dict[str, Any] = {**sample.PRODUCT, "src/aspose_3d/__init__.py": hostile}
+    files = {**sample.PRODUCT, "src/aspose_3d/__init__.py": TRAP}
     sample.create_repository(tmp_path / "repositories" / "a" / "trap", files)
     context = run_workers(tmp_path, product="https://github.com/a/trap")
     assert _codes(context, "hugo_build") == set()

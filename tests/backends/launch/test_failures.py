@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from backends.launch import sample
 from backends.launch.gates.context import GateContext
 from backends.launch.gates.runner import GATES, run_gate
+from backends.launch.workers import fix
 from tests.backends.launch.worker_fixtures import copy_run, run_worker, run_workers
 
 FEATURES = "docs.aspose.org/3d/en/python/features.md"
@@ -78,8 +80,6 @@ async def test_untranslated_or_unknown_locale_is_refused_at_the_start(launch: An
 
 
 async def test_repository_with_nothing_to_document_is_refused_with_a_reason(launch: Any, repositories: Any) -> None:
-    from backends.launch import sample
-
     sample.create_repository(repositories.root / "a" / "Aspose.3D-for-Python", {"data.txt": "1 2 3\n"})
     async with launch() as launcher:
         run_id = await launcher.start(github_repo_url="https://github.com/a/Aspose.3D-for-Python", github_ref="0" * 40)
@@ -105,8 +105,6 @@ def test_repair_is_reverted_and_the_next_strategy_is_used(tmp_path: Path) -> Non
     assert "/not/there/" not in page.read_text()
     revert = type(context)(context.run_id, context.folder, context.config, context.limits, "revert")
     revert.result["patch_id"] = patch_id
-    from backends.launch.workers import fix
-
     fix.run(revert)
     assert page.read_text() == broken
     again = type(context)(context.run_id, context.folder, context.config, context.limits, "run")

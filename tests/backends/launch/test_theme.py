@@ -1,5 +1,6 @@
 """The built site in a real browser: accessible in both schemes, searchable, navigable."""
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -49,14 +50,12 @@ async def test_pages_are_accessible_and_make_no_foreign_request(site: str) -> No
     for scheme in ("light", "dark"):
         async with browser_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme) as context:
             page = await context.new_page()
-            foreign: list[str] = []
-            page.on(
-                "request", lambda request: foreign.append(request.url) if not request.url.startswith(site) else None
-            )
+            requested: list[str] = []
+            page.on("request", lambda request, seen=requested: seen.append(request.url))
             for path in PAGES:
                 await page.goto(site + path)
                 assert await _violations(page, axe) == [], scheme
-            assert foreign == []
+            assert [url for url in requested if not url.startswith(site)] == []
 
 
 async def test_reader_searches_navigates_and_copies(site: str) -> None:
@@ -80,8 +79,6 @@ async def test_reader_searches_navigates_and_copies(site: str) -> None:
 
 
 def _source_of_scene() -> object:
-    import re
-
     return re.compile(
         r"https://github\.com/aspose-3d/Aspose\.3D-for-Python/blob/[0-9a-f]{40}/src/aspose_3d/__init__\.py#L1"
     )

@@ -130,7 +130,8 @@ async def _until_settled(run: Path) -> str:
             if snapshot["run_state"] in ("READY_FOR_PR", "FAILED"):
                 return snapshot["run_state"] + (f": {open_issues[0]['message'][:100]}" if open_issues else "")
             if snapshot["run_state"] == "VALIDATING" and open_issues:
-                return f"VALIDATING: {len(open_issues)} issues, {open_issues[0]['error_code']} {open_issues[0]['message'][:80]}"
+                first = open_issues[0]
+                return f"VALIDATING: {len(open_issues)} issues, {first['error_code']} {first['message'][:80]}"
             if any(each["issue_id"].startswith("iss_run_") for each in open_issues):
                 return f"{snapshot['run_state']}: {open_issues[0]['message'][:100]}"
             await asyncio.sleep(0.2)

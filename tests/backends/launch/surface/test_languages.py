@@ -82,7 +82,8 @@ export interface Options { /** The name. */ name: string; run?(x: number): void 
 export const secret = 1;
 """,
         "src/convert.ts": "/** Convert. */\nexport const convert = async (a: string, b = 2): Promise<void> => {};\n"
-        "/** @internal */\nexport function inside() {}\nexport type Kind = 'a' | 'b';\nexport enum Color { Red, Blue }\n",
+        "/** @internal */\nexport function inside() {}\n"
+        "export type Kind = 'a' | 'b';\nexport enum Color { Red, Blue }\n",
     },
     "javascript": {
         "package.json": '{"name": "shapes", "main": "lib/index.js"}',
