@@ -47,7 +47,10 @@ class SamplingClient:
     async def complete(self, prompt: str) -> str | None:
         message = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
         try:
-            answer = await self._session.create_message([message], max_tokens=_MAX_TOKENS, system_prompt=SYSTEM)
+            # Deprecated in the modern era, but the only request that clients of both eras answer.
+            answer = await self._session.create_message(  # pyright: ignore[reportDeprecated]
+                [message], max_tokens=_MAX_TOKENS, system_prompt=SYSTEM
+            )
         except (Fault, MCPError) as exc:
             log.info("launch sampling: the client did not answer: %s", exc)
             return None
@@ -96,11 +99,9 @@ async def draft_sections(job: Job, model: ModelClient) -> None:
                 break
             answers[key] = answer
             await job.progress(f"drafted {key.rpartition('/')[2]}")
-        checked = (
-            await job.run_work(MODEL_DRAFT, "check", {"answers": answers})
-            if answers
-            else {"accepted": {}, "rejected": {}}
-        )
+        checked: Json = {"accepted": {}, "rejected": {}}
+        if answers:
+            checked = await job.run_work(MODEL_DRAFT, "check", {"answers": answers})
         accepted |= checked["accepted"]
         rejected: Json = checked["rejected"]
         pending = {

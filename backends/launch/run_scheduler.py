@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -75,7 +76,7 @@ class RunScheduler:
 
         async def work(job: Job) -> None:
             if self._options.writer == "sampling" and sampling.is_offered:
-                job = replace(job, before_drafting=lambda each: draft_sections(each, sampling))
+                job = replace(job, before_drafting=partial(draft_sections, model=sampling))
             await self._rewind_to_stable(job)
             await self._advance(caller, job, to_stable=True)
 
@@ -157,7 +158,7 @@ class RunScheduler:
         if self._options.writer != "llm" or self._options.llm_base_url is None:
             return None
         model = EndpointClient(self._options, self._outbound)
-        return lambda job: draft_sections(job, model)
+        return partial(draft_sections, model=model)
 
     @asynccontextmanager
     async def _hold_lease(self, key: str) -> AsyncGenerator[None]:

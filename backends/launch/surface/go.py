@@ -141,7 +141,7 @@ def _type(source: Source, declaration: Any, spec: Any, module: str, *, is_groupe
                         (), field_type, field_doc,
                     )  # fmt: skip
     elif kind == "interface":
-        for method in [child for child in inner.named_children if child.type == "method_elem"]:
+        for method in _descendants(inner, "method_elem"):
             label = source.field(method, "name")
             if label[:1].isupper():
                 parameters = tuple(_parameters(source, method.child_by_field_name("parameters")))

@@ -41,7 +41,7 @@ class Drafting:
         self._by_url = {page["url_path"]: page for page in self.plan}
         self._links = {locale: _symbol_links(self.plan, locale) for locale in {page["locale"] for page in self.plan}}
         self.source_base = source_base(context.config, facts["repo_sha"])
-        sections = context.read("model_sections.json")["sections"] if context.has("model_sections.json") else {}
+        sections: Json = context.read("model_sections.json")["sections"] if context.has("model_sections.json") else {}
         facts_writer = FactsWriter(facts["product_name"], surface["language"], self.source_base)
         self._writers: tuple[Writer, ...] = (ModelWriter(sections), facts_writer)
         """The writers in order: the first that has a draft for a section writes it."""

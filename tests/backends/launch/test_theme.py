@@ -78,7 +78,7 @@ async def test_reader_searches_navigates_and_copies(site: str) -> None:
         await expect(page.locator("#navigation")).to_be_visible()
 
 
-def _source_of_scene() -> object:
+def _source_of_scene() -> re.Pattern[str]:
     return re.compile(
         r"https://github\.com/aspose-3d/Aspose\.3D-for-Python/blob/[0-9a-f]{40}/src/aspose_3d/__init__\.py#L1"
     )
