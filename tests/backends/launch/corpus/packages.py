@@ -37,7 +37,6 @@ PACKAGES = [
     Package("typescript", "date-fns", "3.6.0"),
     Package("typescript", "commander", "12.1.0"),
     Package("typescript", "nanoid", "5.0.7"),
-    Package("javascript", "lodash.debounce", "4.0.8"),
     Package("typescript", "p-limit", "6.1.0"),
     Package("go", "github.com/google/uuid", "v1.6.0"),
     Package("go", "github.com/spf13/pflag", "v1.0.5"),
