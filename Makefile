@@ -8,7 +8,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check install bench conformance engines engines-test faults image lock chart clean
+.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test faults image lock chart clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -58,6 +58,9 @@ engines: $(READY)  ## fetch the real engines that tests run
 
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
+
+launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
+	@$(PY) -m tests.backends.launch.corpus
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance

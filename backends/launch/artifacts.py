@@ -20,6 +20,8 @@ _CONTENT_TYPES: Final = {
     ".md": "text/markdown",
 }
 
+_BINARY_TYPES: Final = {".png": "image/png"}
+
 
 def read(run: Run, name: str) -> Json:
     """Return name, content type, digest and content. Raises `INVALID_INPUT` when the run has no such artifact."""
@@ -33,7 +35,8 @@ def read(run: Run, name: str) -> Json:
     try:
         content, content_type = data.decode(), _CONTENT_TYPES.get(Path(name).suffix, "text/plain")
     except UnicodeDecodeError:
-        content, content_type = base64.b64encode(data).decode(), "application/octet-stream;base64"
+        kind = _BINARY_TYPES.get(Path(name).suffix, "application/octet-stream")
+        content, content_type = base64.b64encode(data).decode(), f"{kind};base64"
     return {"name": name, "content_type": content_type, "sha256": digest(data), "content": content}
 
 

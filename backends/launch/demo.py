@@ -27,7 +27,7 @@ _STATE_NOTES: Final = {
     "PLAN_READY": "pages planned",
     "DRAFT_READY": "pages written from claims and snippets",
     "LINKING": "pages added to the site's worktree",
-    "VALIDATING": "ten gates run, including the Hugo build",
+    "VALIDATING": "all gates run, including the Hugo build",
     "READY_FOR_PR": "all gates passed",
 }
 

@@ -20,6 +20,10 @@ CODES: Final[Mapping[Kind, str]] = {
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}", re.ASCII)
 
+_AFTER_FAILURE: Final = (
+    "Read the artifact failure_summary.md, and start a run with a new idempotency_key; the same key returns this run."
+)
+
 # The kind of each error code that a work item may report.
 KIND_BY_CODE: Final[Mapping[str, Kind]] = {
     "INVALID_INPUT": Kind.INVALID_INPUT,
@@ -52,7 +56,8 @@ def run_not_found(run_id: str) -> Fault:
 
 def illegal_state(run_id: str, current: str, message: str, **details: Any) -> Fault:
     known = {"run_id": run_id, "current_state": current, **details}
-    return Fault(Kind.ILLEGAL_STATE, message, code="ILLEGAL_STATE", details=known)
+    fix = _AFTER_FAILURE if current == "FAILED" else None
+    return Fault(Kind.ILLEGAL_STATE, message, code="ILLEGAL_STATE", details=known, suggested_fix=fix)
 
 
 def cancelled(run_id: str) -> Fault:

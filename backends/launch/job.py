@@ -31,9 +31,13 @@ class Job:
     process: WorkerProcess
     progress: Progress
     start_span: SpanFactory
+    before_drafting: "Callable[[Job], Awaitable[None]] | None" = None
+    """Has a model draft sections, where one is configured."""
 
     async def take_step(self, step: Step) -> None:
         """Run all work of the step, then move the run to the step's target state."""
+        if step.target is State.DRAFT_READY and self.before_drafting is not None:
+            await self.before_drafting(self)
         for work in step.works:
             if work.per_section:
                 await self._run_sections(work, list((await self.snapshot())["section_states"]))
@@ -45,7 +49,7 @@ class Job:
     async def run_work(self, work: Work, scope: str = "run", parameters: Json | None = None) -> Json:
         """Run one work item and return its result. Raises the item's `Fault`."""
         queued = await asyncio.to_thread(self._prepare, work, scope)
-        await self._record([NewEvent("WORK_ITEM_QUEUED", queued.item, queued.span)])
+        await self.record([NewEvent("WORK_ITEM_QUEUED", queued.item, queued.span)])
         return await self._run_queued(queued, parameters)
 
     async def _run_sections(self, work: Work, sections: list[str]) -> None:
@@ -55,7 +59,7 @@ class Job:
         in section order.
         """
         queue = [await asyncio.to_thread(self._prepare, work, section) for section in sections]
-        await self._record([NewEvent("WORK_ITEM_QUEUED", each.item, each.span) for each in queue])
+        await self.record([NewEvent("WORK_ITEM_QUEUED", each.item, each.span) for each in queue])
         slots, failed = asyncio.Semaphore(self.process.pool_size), asyncio.Event()
 
         async def run_section(queued: _QueuedItem) -> None:
@@ -76,14 +80,14 @@ class Job:
     async def _run_queued(self, queued: "_QueuedItem", parameters: Json | None = None) -> Json:
         if queued.is_done:
             item_ref = {"work_item_id": queued.item["work_item_id"]}
-            await self._record([NewEvent("WORK_ITEM_SKIPPED", item_ref, queued.span)])
+            await self.record([NewEvent("WORK_ITEM_SKIPPED", item_ref, queued.span)])
             return {}
         with queued.work_span:
             return await self._execute(queued, parameters)
 
     async def _execute(self, queued: "_QueuedItem", parameters: Json | None) -> Json:
         work, span, item_ref = queued.work, queued.span, {"work_item_id": queued.item["work_item_id"]}
-        await self._record([NewEvent("WORK_ITEM_STARTED", item_ref, span)])
+        await self.record([NewEvent("WORK_ITEM_STARTED", item_ref, span)])
         outcome: Json = {"written": [], "events": [], "result": {}}
         try:
             outcome = await self.process.run_item(work.worker, queued.scope, parameters, parallel=work.per_section)
@@ -97,10 +101,10 @@ class Job:
         if failure is not None:
             code = failure.code or failure.kind.upper()
             error = {"code": code, "message": failure.message, "details": failure.details}
-            await self._record([*new_events, NewEvent("WORK_ITEM_FAILED", {**item_ref, "error": error}, span)])
+            await self.record([*new_events, NewEvent("WORK_ITEM_FAILED", {**item_ref, "error": error}, span)])
             raise failure
         outputs = [each["name"] for each in outcome["written"]]
-        await self._record([*new_events, NewEvent("WORK_ITEM_FINISHED", {**item_ref, "outputs": outputs}, span)])
+        await self.record([*new_events, NewEvent("WORK_ITEM_FINISHED", {**item_ref, "outputs": outputs}, span)])
         return outcome["result"]
 
     async def validate(self) -> Json:
@@ -114,7 +118,7 @@ class Job:
         resolved = [key for key, issue in known.items() if issue["status"] != "RESOLVED" and key not in found]
         new_events = [NewEvent("ISSUE_OPENED", {"issue": issue}, self.span) for issue in opened]
         new_events += [NewEvent("ISSUE_RESOLVED", {"issue_id": key}, self.span) for key in resolved]
-        await self._record(new_events)
+        await self.record(new_events)
         await self.progress("VALIDATED")
         return report
 
@@ -124,7 +128,7 @@ class Job:
             await self.move(State.READY_FOR_PR, self._section_events(State.READY_FOR_PR, await self.snapshot()))
             return State.READY_FOR_PR
         blocked = _blocked_sections(report, await self.snapshot())
-        await self._record([_section_event(name, "BLOCKED", self.span) for name in blocked])
+        await self.record([_section_event(name, "BLOCKED", self.span) for name in blocked])
         return State.VALIDATING
 
     async def move(self, state: State, extra_events: Sequence[NewEvent] = ()) -> None:
@@ -136,7 +140,8 @@ class Job:
     async def snapshot(self) -> Json:
         return await asyncio.to_thread(self.run.snapshot)
 
-    async def _record(self, new_events: Sequence[NewEvent]) -> None:
+    async def record(self, new_events: Sequence[NewEvent]) -> None:
+        """Append events to the run's journal. Raises `CANCELLED` if the run was cancelled."""
         if new_events:
             await asyncio.to_thread(self.run.record_unless_cancelled, new_events)
 

@@ -15,6 +15,7 @@ from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestPa
 from backends.launch import resources
 from backends.launch.errors import CODES, internal
 from backends.launch.events import NewEvent, Span, now
+from backends.launch.model_clients import SamplingClient
 from backends.launch.outbound import OutboundClients
 from backends.launch.publishing import Publisher
 from backends.launch.run_scheduler import RunScheduler
@@ -43,7 +44,7 @@ _READ_ONLY_TOOLS: Final = frozenset(
 def launch_server(host: Host) -> Server[Any]:
     outbound = OutboundClients(host)
     telemetry = Telemetry(host, outbound)
-    run_store, scheduler = RunStore(host), RunScheduler(host, telemetry)
+    run_store, scheduler = RunStore(host), RunScheduler(host, telemetry, outbound)
     run_tools = RunTools(host, run_store, scheduler, Publisher(host, outbound))
     dispatcher = _ToolDispatcher(
         host,
@@ -117,7 +118,7 @@ class _ToolDispatcher:
 
     async def call(self, ctx: ServerRequestContext[Any], name: str, arguments: Json) -> Json:
         current = self._host.current_call()
-        call = ToolCall(current.caller, arguments, _span(current), _ProgressReporter(ctx))
+        call = ToolCall(current.caller, arguments, _span(current), _ProgressReporter(ctx), SamplingClient(ctx.session))
         started, clock = now(), time.monotonic()
         fields: Json = {"tool": name, "arguments": sorted(arguments), "correlation_id": current.correlation_id}
         try:

@@ -75,6 +75,27 @@ class Options(BaseModel):
         gt=0,
         description="Maximum bytes of one repository extracted to disk; a clone may fetch four times as much.",
     )
+    writer: Literal["facts", "sampling", "llm"] = Field(
+        default="facts",
+        description="Who drafts prose: rules alone, the calling client's model inside launch_resume (the run waits in"
+        " PLAN_READY for it), or the model of `llm_base_url`. Each draft must pass the truth gate.",
+    )
+    llm_base_url: str | None = Field(
+        default=None, description="Base URL of an OpenAI-compatible endpoint; list it in `endpoints` if it is private."
+    )
+    llm_model: str = Field(default="", description="Model that the endpoint is asked for.")
+    llm_key_env: str | None = Field(
+        default=None, description="Environment variable with the endpoint's key; bind it to the URL in `token_envs`."
+    )
+    locales: tuple[str, ...] = Field(
+        default=("en",),
+        description="Locales that a run may ask for: the languages in which the product repositories are written.",
+    )
+    chromium: str | None = Field(
+        default=None,
+        description="Chromium executable, by name or path, that takes screenshots of a validated site; by default none"
+        " are taken.",
+    )
     confidence: float = Field(default=0.8, ge=0, le=1, description="Minimum confidence of an inferred field.")
 
     @model_validator(mode="after")

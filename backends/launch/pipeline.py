@@ -30,13 +30,23 @@ class Step:
 SCOUT: Final = Work("scout", "W1.RepoScout")
 FACTS: Final = Work("facts", "W2.FactsBuilder", ("repo_inventory.json",))
 SNIPPETS: Final = Work("snippets", "W3.SnippetCurator", ("repo_inventory.json",))
-PLAN: Final = Work("plan", "W4.IAPlanner", ("product_facts.json", "snippet_catalog.json", "site_context.json"))
+PLAN: Final = Work(
+    "plan", "W4.IAPlanner", ("product_facts.json", "api_surface.json", "snippet_catalog.json", "site_context.json")
+)
 DRAFT: Final = Work(
     "draft",
     "W5.SectionWriter",
-    ("page_plan.json", "product_facts.json", "snippet_catalog.json", "frontmatter_contract.json"),
+    (
+        "page_plan.json",
+        "product_facts.json",
+        "api_surface.json",
+        "snippet_catalog.json",
+        "frontmatter_contract.json",
+        "model_sections.json",
+    ),
     per_section=True,
 )
+MODEL_DRAFT: Final = Work("model_draft", "W5.ModelWriter", always=True)
 LINK: Final = Work("link", "W6.LinkerAndPatcher", ("page_plan.json", "site_context.json", "drafts/"))
 VALIDATE: Final = Work("validate", "W7.Validator", always=True)
 FIX: Final = Work("fix", "W8.Fixer", always=True)

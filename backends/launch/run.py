@@ -63,8 +63,19 @@ class Run:
                 raise cancelled(self.run_id)
             return self._append(recorded, new_events)
 
-    def move(self, new: State, span: Span, *, rewind: str | None = None, extra_events: Sequence[NewEvent] = ()) -> Json:
-        """Change the state. `extra_events` are recorded before the change. Raises `ILLEGAL_STATE`."""
+    def move(
+        self,
+        new: State,
+        span: Span,
+        *,
+        rewind: str | None = None,
+        extra_events: Sequence[NewEvent] = (),
+        failure: Json | None = None,
+    ) -> Json:
+        """Change the state. `extra_events` are recorded before the change. Raises `ILLEGAL_STATE`.
+
+        `failure` is the reason that is recorded with FAILED.
+        """
         with self._lock():
             recorded = self._read()
             old = State(snapshot.fold(recorded)["run_state"])
@@ -78,7 +89,12 @@ class Run:
             if rewind is not None:
                 change["reason"] = rewind
             return self._append(
-                recorded, [*extra_events, NewEvent("RUN_STATE_CHANGED", change, span), *_terminal_events(new, span)]
+                recorded,
+                [
+                    *extra_events,
+                    NewEvent("RUN_STATE_CHANGED", change, span),
+                    *_terminal_events(new, span, failure or {}),
+                ],
             )
 
     def cancel(self, span: Span) -> Json:
@@ -122,10 +138,10 @@ class Run:
             yield
 
 
-def _terminal_events(state: State, span: Span) -> list[NewEvent]:
+def _terminal_events(state: State, span: Span, failure: Json) -> list[NewEvent]:
     if state is State.DONE:
         return [NewEvent("RUN_COMPLETED", {}, span)]
-    return [NewEvent("RUN_FAILED", {}, span)] if state is State.FAILED else []
+    return [NewEvent("RUN_FAILED", failure, span)] if state is State.FAILED else []
 
 
 def _complete_length(journal: Path) -> int:

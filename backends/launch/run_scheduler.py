@@ -5,17 +5,21 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from backends.launch import run_index
+from backends.launch import failures, run_index
 from backends.launch.errors import internal
-from backends.launch.events import NewEvent, Span
+from backends.launch.events import Span
 from backends.launch.job import Job, Progress, read_report
+from backends.launch.model_clients import EndpointClient, SamplingClient, draft_sections
+from backends.launch.options import Options
+from backends.launch.outbound import OutboundClients
 from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, start_and_end, work_seconds
 from backends.launch.run_slots import RunSlots
-from backends.launch.serialization import write_atomic
 from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
 from backends.launch.worker_process import WorkerProcess
@@ -26,8 +30,9 @@ log = logging.getLogger("gatehouse.launch")
 
 T = TypeVar("T")
 _LEASE_SECONDS: Final = 30.0
-_PAUSING_CODES: Final = frozenset({"TOOLCHAIN_MISSING"})
-"""Error codes that pause a run instead of failing it. Retryable faults do the same."""
+
+
+_BEFORE_DRAFTING: Final = frozenset({State.CREATED, State.CLONED_INPUTS, State.INGESTED, State.FACTS_READY})
 
 
 async def ignore_progress(message: str) -> None:
@@ -41,8 +46,10 @@ class RunScheduler:
     by `RunSlots`.
     """
 
-    def __init__(self, host: Host, telemetry: Telemetry) -> None:
+    def __init__(self, host: Host, telemetry: Telemetry, outbound: OutboundClients) -> None:
         self._host = host
+        self._options: Options = host.options
+        self._outbound = outbound
         self._telemetry = telemetry
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._processes: dict[str, WorkerProcess] = {}
@@ -61,10 +68,15 @@ class RunScheduler:
         self._host.spawn(self._execute_job(future, caller, run, span, progress, work))
         return await asyncio.shield(future)
 
-    async def resume(self, caller: Caller, run: Run, span: Span, progress: Progress) -> None:
-        """Advance from the last stable state to the next one, then continue in the background."""
+    async def resume(self, caller: Caller, run: Run, span: Span, progress: Progress, sampling: SamplingClient) -> None:
+        """Advance from the last stable state to the next one, then continue in the background.
+
+        With the writer `sampling`, the client's model drafts sections while this call is open.
+        """
 
         async def work(job: Job) -> None:
+            if self._options.writer == "sampling" and sampling.is_offered:
+                job = replace(job, before_drafting=partial(draft_sections, model=sampling))
             await self._rewind_to_stable(job)
             await self._advance(caller, job, to_stable=True)
 
@@ -87,6 +99,10 @@ class RunScheduler:
 
     async def _advance_in_background(self, caller: Caller, run: Run, span: Span) -> None:
         async def work(job: Job) -> None:
+            if self._options.writer == "sampling" and await asyncio.to_thread(run.state) in _BEFORE_DRAFTING:
+                # The client's model is reachable only inside a call: wait in PLAN_READY for launch_resume.
+                await self._advance(caller, job, to_stable=True)
+                return
             await self._advance(caller, job, to_stable=False)
 
         try:
@@ -127,7 +143,7 @@ class RunScheduler:
             process = self._processes[key] = WorkerProcess(run, self._host.options)
             event_count = len(await asyncio.to_thread(run.events))
             try:
-                yield Job(run, span, process, progress, self._host.span)
+                yield Job(run, span, process, progress, self._host.span, self._endpoint_drafting())
             except Fault as fault:
                 await self._handle_fault(run, span, fault)
                 raise
@@ -137,6 +153,12 @@ class RunScheduler:
                 await self.update_index(caller, run)
                 await self._telemetry.record_work_items(run, event_count)
                 await self._telemetry.flush(run)
+
+    def _endpoint_drafting(self) -> Callable[[Job], Awaitable[None]] | None:
+        if self._options.writer != "llm" or self._options.llm_base_url is None:
+            return None
+        model = EndpointClient(self._options, self._outbound)
+        return partial(draft_sections, model=model)
 
     @asynccontextmanager
     async def _hold_lease(self, key: str) -> AsyncGenerator[None]:
@@ -161,18 +183,14 @@ class RunScheduler:
                 self._processes[key].kill()
 
     async def _handle_fault(self, run: Run, span: Span, fault: Fault) -> None:
-        """Pause the run after a retryable fault; otherwise fail it and write a failure report."""
+        """Pause the run after a fault that may pass; otherwise fail it and write a failure report."""
         state = await asyncio.to_thread(run.state)
         if fault.code == "ILLEGAL_STATE" or state in TERMINAL:
             return
-        if fault.retryable or fault.code in _PAUSING_CODES or state is State.READY_FOR_PR:
-            pause = NewEvent("RUN_PAUSED", {"state": state, "code": fault.code or fault.kind.upper()}, span)
-            await asyncio.to_thread(run.record, [pause])
+        if failures.may_pass(fault) or state is State.READY_FOR_PR:
+            await asyncio.to_thread(failures.pause, run, span, fault)
             return
-        summary = f"# The run failed\n\n- State: {state}\n- Code: {fault.code or fault.kind}\n\n{fault.message}\n"
-        await asyncio.to_thread(write_atomic, run.folder / "reports" / "failure_summary.md", summary.encode())
-        with contextlib.suppress(Fault):  # the run may have been cancelled in the meantime; it stays cancelled
-            await asyncio.to_thread(run.move, State.FAILED, span)
+        await asyncio.to_thread(failures.fail, run, span, fault)
 
     # ---- state transitions ----
 
@@ -193,6 +211,7 @@ class RunScheduler:
                 )
             await asyncio.to_thread(_check_runtime, job.run)
             await self._take_step(job, state)
+            await asyncio.to_thread(failures.resolve_pauses, job.run, job.span)
             await self.update_index(caller, job.run)
             await self._telemetry.record_step(job.run, job.span, f"{state}", f"{step.target}")
             if to_stable and step.target in STABLE:

@@ -102,7 +102,7 @@ class RunTools:
         state = await asyncio.to_thread(run.state)
         if state in TERMINAL:
             raise illegal_state(run.run_id, state, f"The run has already ended with state {state}.")
-        await self._scheduler.resume(call.caller, run, call.span, call.progress)
+        await self._scheduler.resume(call.caller, run, call.span, call.progress, call.model)
         return {"run_id": run.run_id, "status": await asyncio.to_thread(status, run)}
 
     async def cancel(self, call: ToolCall) -> Json:

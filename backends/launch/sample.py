@@ -95,9 +95,6 @@ languageCode = "en"
 title = "Products"
 disableKinds = ["taxonomy", "term", "rss", "sitemap"]
 """,
-    "layouts/_default/single.html": "<h1>{{ .Title }}</h1>\n{{ .Content }}\n",
-    "layouts/_default/list.html": "<h1>{{ .Title }}</h1>\n{{ .Content }}\n",
-    "layouts/index.html": "<h1>{{ .Site.Title }}</h1>\n",
     "content/_index.md": "---\ntitle: Home\n---\n",
     "content/docs.aspose.org/_index.md": "---\ntitle: Documentation\ndescription: All documents\n---\n",
     "README.md": "The site.\n",

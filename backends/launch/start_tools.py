@@ -1,6 +1,7 @@
 """Handlers of the tools that start a run: from a run_config, a product page or a GitHub repository."""
 
 import asyncio
+import re
 import secrets
 import shutil
 from weakref import WeakValueDictionary
@@ -20,6 +21,7 @@ from backends.launch.run_store import RunStore
 from backends.launch.serialization import canonical_json, digest
 from backends.launch.states import State
 from backends.launch.tool_call import ToolCall
+from backends.launch.workers.plan import locales
 from backends.launch.workers.scout import HEAD
 from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
@@ -68,7 +70,13 @@ class StartTools:
                 details={"missing_fields": missing, "suggested_values": suggested},
             )
         config = build_run_config(
-            self._options, confident["family"], confident["target_platform"], "en", found.url, found.sha
+            self._options,
+            confident["family"],
+            confident["target_platform"],
+            "en",
+            found.url,
+            found.sha,
+            _own_name(found),
         )
         names = (
             "family",
@@ -137,6 +145,14 @@ def _complete_config(config: Json, options: Options) -> Json:
     both = {"locale", "locales"} <= config.keys()
     if not problems and both and config["locales"] != [config["locale"]]:
         problems = [{"path": "locales", "message": "locale and locales differ"}]
+    unknown = [each for each in locales(config) if each not in options.locales] if not problems else []
+    if unknown:
+        raise Fault(
+            Kind.INVALID_INPUT,
+            f"Pages cannot be written in {', '.join(unknown)}: facts are quoted in the language of the repository.",
+            details={"locales": unknown, "available_locales": list(options.locales)},
+            suggested_fix="Use one of available_locales, or add the locale to `locales` of the backend's options.",
+        )
     if problems:
         raise Fault(
             Kind.INVALID_INPUT,
@@ -145,6 +161,13 @@ def _complete_config(config: Json, options: Options) -> Json:
             details={"errors": problems},
         )
     return {"site_repo_url": options.site_repo_url, **config}
+
+
+def _own_name(found: github.Repository) -> str:
+    """Return the product's name as the README writes it: the repository's name with spaces."""
+    name = re.sub(r"[-_]+", " ", found.evidence.name)
+    mention = re.search(re.escape(name), found.evidence.readme, re.IGNORECASE)
+    return mention[0] if mention else ""
 
 
 def _config_hash(config: Json) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from backends.launch.events import Span
 from backends.launch.job import Progress
+from backends.launch.model_clients import SamplingClient
 from gateway.contract import Caller, Json
 
 
@@ -13,6 +14,8 @@ class ToolCall:
     arguments: Json
     span: Span
     progress: Progress
+    model: SamplingClient
+    """The model of the calling client, which may not offer one."""
 
     @property
     def run_id(self) -> str:

@@ -143,7 +143,15 @@ def limits(options: Options) -> Json:
     """Return the options that limit the work, for the child process."""
     bounds: dict[str, Any] = options.model_dump(
         mode="json",
-        include={"remotes", "local_roots", "github_clone_base", "max_repo_files", "max_file_bytes", "max_repo_bytes"},
+        include={
+            "remotes",
+            "local_roots",
+            "github_clone_base",
+            "max_repo_files",
+            "max_file_bytes",
+            "max_repo_bytes",
+            "chromium",
+        },
     )
     return bounds
 

@@ -16,12 +16,13 @@ REPO_LINK: Final = re.compile(r"\[Source code\]\(([^)]*)\)")
 
 def check(context: GateContext) -> Iterator[Finding]:
     facts, config = context.facts, context.config
-    if facts["product_name"] != config["product_name"]:
+    if not facts["product_name_found"]:
         yield Finding(
             "GATE_CONSISTENCY_PRODUCT_NAME",
-            "The facts name another product.",
+            f"The repository does not name the product “{config['product_name']}”.",
             "blocker",
             "artifacts/product_facts.json",
+            suggested_fix="Start a run with the product_name that the repository's README or package file uses.",
         )
     for page in context.plan:
         path = page["output_path"]
@@ -42,6 +43,9 @@ def _check_front_matter(context: GateContext, path: str, page: Json) -> Iterator
         return
     if matter.get("title") not in (None, page["title"]):
         yield Finding("GATE_CONSISTENCY_TITLE", "The title is not the planned one.", "error", path, 1)
+    if matter.get("description") not in (None, page["description"]):
+        message = "The description is not the planned one."
+        yield Finding("GATE_CONSISTENCY_DESCRIPTION", message, "error", path, 1)
     canonical = canonical_url(page, context.config)
     if canonical is not None and matter.get("canonical") != canonical:
         message = "The canonical address is not that of the run's settings."

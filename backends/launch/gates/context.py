@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from backends.launch.paths import is_safe
 from backends.launch.serialization import digest
 from backends.launch.workers.context import WorkerContext
 from backends.launch.workers.frontmatter import body_of
@@ -52,6 +53,7 @@ class GateContext:
         self.worker = worker
         self.config = worker.config
         self.profile: str = worker.config.get("validation_profile", "local")
+        self._line_counts: dict[str, int] = {}
         self.public: Path = worker.folder / "work" / "public"
 
     @cached_property
@@ -73,8 +75,27 @@ class GateContext:
         return self.worker.read("product_facts.json")
 
     @cached_property
+    def surface(self) -> Json:
+        return self.worker.read("api_surface.json")
+
+    @cached_property
+    def model_pages(self) -> frozenset[str]:
+        """The pages with a section that a model drafted. Its sentences need not repeat a claim word by word."""
+        if not self.worker.has("model_sections.json"):
+            return frozenset()
+        return frozenset(key.partition("#")[0] for key in self.worker.read("model_sections.json")["sections"])
+
+    @cached_property
     def snippets(self) -> list[Json]:
         return self.worker.read("snippet_catalog.json")["snippets"]
+
+    def line_count(self, path: str) -> int:
+        """Return the number of lines of a file of the product repository; 0 if it does not exist."""
+        if path not in self._line_counts:
+            file = self.worker.repo / path
+            is_known = is_safe(path) and file.is_file()
+            self._line_counts[path] = max(1, len(file.read_bytes().splitlines())) if is_known else 0
+        return self._line_counts[path]
 
     def body(self, path: str) -> tuple[str, int]:
         """Return the text after the front matter and the number of lines before it."""

@@ -15,6 +15,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 _TIMEOUT_SECONDS: Final = 600
+_THEMES: Final = Path(__file__).parent.parent / "theme"
 # Overrides the site's settings: Hugo starts no program, fetches nothing and reads no environment variable.
 _RESTRICTED_ENVIRONMENT: Final = {
     "HUGO_SECURITY_EXEC_ALLOW": "none",
@@ -97,6 +98,8 @@ def _build_arguments(context: GateContext) -> list[list[str]]:
 def _run_hugo(context: GateContext, arguments: list[str]) -> "subprocess.CompletedProcess[bytes]":
     cache = context.worker.folder / "work" / "hugo-cache"
     fixed = ["--source", str(context.worker.site), "--cacheDir", str(cache), "--noBuildLock", "--logLevel", "error"]
+    if not _has_own_templates(context):
+        fixed += ["--themesDir", str(_THEMES), "--theme", "launch"]
     destination = [] if "--destination" in arguments else ["--destination", str(context.public)]
     environment = {
         **_RESTRICTED_ENVIRONMENT,
@@ -114,6 +117,12 @@ def _run_hugo(context: GateContext, arguments: list[str]) -> "subprocess.Complet
         cwd=context.worker.site,
         umask=0o077,
     )
+
+
+def _has_own_templates(context: GateContext) -> bool:
+    """Whether the site brings a theme or templates. Otherwise it is built with the theme of this backend."""
+    layouts = context.worker.site / "layouts"
+    return bool(context.worker.read("hugo_facts.json")["themes"]) or any(layouts.rglob("*.html"))
 
 
 def _parse_failures(log: str) -> Iterator[Finding]:

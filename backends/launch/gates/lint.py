@@ -1,17 +1,27 @@
 """Gate `lint`: pages have complete front matter and pass the Markdown linter."""
 
-import importlib
+import json
+import shutil
+import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers.frontmatter import split
 from gateway.errors import Fault, Kind
 
-# Generated pages contain long lines, comments (the claim markers) and a title only in the front matter.
-_DISABLED_RULES: Final = ("md013", "md033", "md041")
+# Generated pages contain long lines, comments (the claim markers) and a title only in the front matter. Reference pages
+# repeat headings such as "Examples" below different symbols.
+_SETTINGS: Final = """\
+[global]
+disable = ["MD013", "MD033", "MD041", "MD071"]
+
+[MD024]
+siblings-only = true
+"""
 
 
 def check(context: GateContext) -> Iterator[Finding]:
@@ -31,16 +41,58 @@ def check(context: GateContext) -> Iterator[Finding]:
 
 
 def _lint(pages: Mapping[str, str]) -> Iterator[Finding]:
-    """Lint all pages in one scan, because each scan initializes every rule."""
+    """Lint all pages in one run of the linter."""
+    if not pages:
+        return
     with tempfile.TemporaryDirectory(prefix="launch-lint-") as folder:
         by_name = {f"{number:05}.md": path for number, path in enumerate(pages)}
         for name, path in by_name.items():
             Path(folder, name).write_text(pages[path], encoding="utf-8")
-        scan = markdown_linter().scan_path(folder)
-        for failure in scan.scan_failures:
-            message = f"{failure.rule_id.upper()} {failure.rule_name}: {failure.rule_description}"
-            path = by_name[Path(failure.scan_file).name]
-            yield Finding("GATE_MARKDOWN_LINT", message, "error", path, failure.line_number)
+        output = _run_linter(Path(folder), "check", "--output-format", "json", ".")
+    for failure in json.loads(output or "[]"):
+        message = f"{failure['rule']}: {failure['message']}"
+        path = by_name[Path(failure["file"]).name]
+        yield Finding("GATE_MARKDOWN_LINT", message, "error", path, failure["line"])
+
+
+def format_page(page: str) -> str:
+    """Return the page with the linter's repairs."""
+    with tempfile.TemporaryDirectory(prefix="launch-lint-") as folder:
+        file = Path(folder, "page.md")
+        file.write_text(page, encoding="utf-8")
+        _run_linter(Path(folder), "fmt", "--quiet", file.name)
+        return file.read_text(encoding="utf-8")
+
+
+def _run_linter(folder: Path, *arguments: str) -> str:
+    (folder / "rumdl.toml").write_text(_SETTINGS, encoding="utf-8")
+    done = subprocess.run(  # noqa: S603
+        [_find_linter(), arguments[0], "--no-cache", "--config", "rumdl.toml", *arguments[1:]],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        env={"LANG": "C.UTF-8", "HOME": str(folder)},
+    )
+    if done.returncode not in (0, 1):
+        raise Fault(Kind.INTERNAL, "The Markdown linter failed.", details={"cause_class": "LinterFailed"})
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _find_linter() -> str:
+    """Return the linter of the `launch` extra, or the one on PATH. Raises `TOOLCHAIN_MISSING`."""
+    packaged = Path(sysconfig.get_path("scripts")) / "rumdl"
+    if packaged.is_file():
+        return str(packaged)
+    if (found := shutil.which("rumdl")) is not None:
+        return found
+    raise Fault(
+        Kind.UNSUPPORTED,
+        "The Markdown linter is not installed.",
+        code="TOOLCHAIN_MISSING",
+        details={"tool": "rumdl"},
+        suggested_fix="Install the `launch` extra.",
+    )
 
 
 def _check_front_matter(path: str, text: str, required: list[str]) -> Iterator[Finding]:
@@ -55,20 +107,3 @@ def _check_front_matter(path: str, text: str, required: list[str]) -> Iterator[F
     for key in required:
         if not matter.get(key):
             yield Finding("GATE_FRONTMATTER_KEY_MISSING", f"The front matter has no `{key}`.", "error", path, 1)
-
-
-def markdown_linter() -> Any:
-    try:
-        api: Any = importlib.import_module("pymarkdown.api")
-    except ImportError as exc:
-        raise Fault(
-            Kind.UNSUPPORTED,
-            "The Markdown linter is not installed.",
-            code="TOOLCHAIN_MISSING",
-            details={"tool": "pymarkdownlnt"},
-            suggested_fix="Install the `launch` extra.",
-        ) from exc
-    linter = api.PyMarkdownApi().set_boolean_property("extensions.front-matter.enabled", True)
-    for rule in _DISABLED_RULES:
-        linter = linter.disable_rule_by_identifier(rule)
-    return linter

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from backends.launch.gates import consistency, hugo, links, lint, rollback, schema, snippets, tokens, truthlock
+from backends.launch.gates import (
+    consistency,
+    content,
+    hugo,
+    links,
+    lint,
+    rollback,
+    schema,
+    screenshots,
+    snippets,
+    tokens,
+    truthlock,
+)
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.serialization import pretty_json
 from backends.launch.workers import baseline
@@ -37,6 +49,7 @@ GATES: Final = (
     Gate("snippets", snippets.check, 60, 120),
     Gate("truthlock", truthlock.check, 60, 120),
     Gate("consistency", consistency.check, 30, 60),
+    Gate("content", content.check, 60, 120),
     Gate("template_token_lint", tokens.check, 30, 60),
     Gate("rollback", rollback.check, 5, 10),
 )
@@ -66,6 +79,8 @@ def run(worker: WorkerContext) -> None:
         if gate.name == "truthlock":
             worker.write("truth_lock_report.json", truthlock.report(context, findings))
     unique = {issue["issue_id"]: issue for issue in issues}
+    if all(result["ok"] for result in results):
+        screenshots.take(context)
     worker.write("validation_report.json", _report(context, results, sorted(unique.values(), key=issue_order)))
     worker.emit("WORKTREE_JUDGED", worktree_sha256=worktree_digest)
 

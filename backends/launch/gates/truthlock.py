@@ -7,6 +7,7 @@ from typing import Final
 from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers import markdown
 from backends.launch.workers.facts import FORMATS
+from backends.launch.writers.grounding import is_grounded
 from gateway.contract import Json
 
 _FORMAT_WORD: Final = re.compile(r"\b[A-Z0-9]{2,5}\b")
@@ -56,23 +57,58 @@ def _check_line(context: GateContext, path: str, line: markdown.Line, supported:
         ):
             message = f"The claim {claim_id[:12]} is an inference."
             yield Finding("GATE_TRUTHLOCK_INFERRED_CLAIM", message, "blocker", path, line.number)
-        elif claim["claim_text"] not in statement:
+        elif claim["claim_text"].casefold() not in statement.casefold() and not _is_paraphrase(
+            context, path, statement, claim_ids
+        ):
             message = f"The line does not say what claim {claim_id[:12]} says."
             yield Finding("GATE_TRUTHLOCK_CLAIM_MISMATCH", message, "blocker", path, line.number)
-    if not claim_ids and _is_statement(line.text):
+    if claim_ids or not _is_statement(statement):
+        return
+    if (exists := _source_exists(context, statement)) is not None:
+        if not exists:
+            message = f"The repository has no such source: {statement[:120]}"
+            yield Finding("GATE_TRUTHLOCK_EVIDENCE_MISSING", message, "blocker", path, line.number)
+        return
+    unsupported = [
+        name
+        for name in _FORMAT_WORD.findall(markdown.LINK.sub(r"\1", statement))
+        if name in FORMATS and name not in supported and not markdown.BULLET.match(line.text)
+    ]
+    for format_name in unsupported:
+        message = f"No evidence says that {format_name} is supported."
+        yield Finding("GATE_TRUTHLOCK_UNSUPPORTED_FORMAT", message, "blocker", path, line.number)
+    if not unsupported:
         message = f"Uncited statement: {statement[:120]}"
         yield Finding("GATE_TRUTHLOCK_UNCITED_FACT", message, "blocker", path, line.number)
-    if not claim_ids and not markdown.HEADING.match(line.text):
-        for format_name in _FORMAT_WORD.findall(markdown.LINK.sub(r"\1", statement)):
-            if format_name in FORMATS and format_name not in supported:
-                message = f"No evidence says that {format_name} is supported."
-                yield Finding("GATE_TRUTHLOCK_UNSUPPORTED_FORMAT", message, "blocker", path, line.number)
+
+
+def _is_paraphrase(context: GateContext, path: str, statement: str, claim_ids: list[str]) -> bool:
+    """Whether a sentence of a model says nothing beyond the claims that it cites."""
+    if path not in context.model_pages:
+        return False
+    texts = [context.claims[each]["claim_text"] for each in claim_ids if each in context.claims]
+    return is_grounded(statement.removeprefix("- "), texts, context.facts["product_name"])
 
 
 def _is_statement(text: str) -> bool:
-    """Whether the line is a bullet that is more than a link."""
+    """Whether the line says something: not a heading, a list of links or the head of a table."""
     bullet = markdown.BULLET.match(text)
-    return bullet is not None and markdown.LINK.fullmatch(bullet[1]) is None
+    said = bullet[1] if bullet else text
+    is_head = text.startswith("| Parameter |") or text == "| Parameter |" or re.fullmatch(r"[|\s:-]+", text) is not None
+    is_name = re.fullmatch(r"`[^`]+`", said) is not None and bullet is not None
+    has_words = re.search(r"\w", markdown.LINK.sub("", said)) is not None
+    return has_words and not markdown.HEADING.match(text) and not is_head and not is_name
+
+
+def _source_exists(context: GateContext, text: str) -> bool | None:
+    """Whether the source that the line names exists; None if the line is not a source line."""
+    found = re.fullmatch(r"Source: (?:\[`([^`]+):(\d+)`\]\(([^)]*)\)|`([^`]+):(\d+)`)", text)
+    if found is None:
+        return None
+    path, number = found[1] or found[4], int(found[2] or found[5])
+    repository = context.config["github_repo_url"].removesuffix(".git").rstrip("/") + "/"
+    in_repository = found[3] is None or found[3].startswith(repository)
+    return in_repository and 0 < number <= context.line_count(path)
 
 
 def _is_forbidden_inference(claim: Json) -> bool:
@@ -86,13 +122,8 @@ def _shift_line(finding: Finding, line_offset: int) -> Finding:
 
 def _check_evidence(context: GateContext) -> Iterator[Finding]:
     """Check that the cited lines still exist in the repository."""
-    lengths: dict[str, int] = {}
     for claim in context.claims.values():
         for cited in claim["citations"]:
-            path = cited["path"]
-            if path not in lengths:
-                file = context.worker.repo / path
-                lengths[path] = len(file.read_bytes().splitlines()) if file.is_file() else 0
-            if cited["end_line"] > lengths[path]:
+            if cited["end_line"] > context.line_count(cited["path"]):
                 message = f"The evidence of claim {claim['claim_id'][:12]} is missing."
                 yield Finding("GATE_TRUTHLOCK_EVIDENCE_MISSING", message, "blocker", "artifacts/evidence_map.json")

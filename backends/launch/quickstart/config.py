@@ -5,15 +5,18 @@ from typing import Final
 from backends.launch.options import Options
 from backends.launch.quickstart.vocabulary import PLATFORM_FAMILY, PLATFORM_TITLES, family_title
 from backends.launch.states import SECTIONS
-from backends.launch.workers.plan import section_folder
+from backends.launch.workers.page_sources import section_folder
 from gateway.contract import Json
 
 
-def build_run_config(options: Options, family: str, platform: str, locale: str, repo_url: str, ref: str) -> Json:
+def build_run_config(
+    options: Options, family: str, platform: str, locale: str, repo_url: str, ref: str, name: str = ""
+) -> Json:
+    """Return a run_config with the defaults of a quick start. `name` is the product's name, if it is known."""
     config: Json = {
         "schema_version": "1.0",
         "product_slug": family,
-        "product_name": f"Aspose.{family_title(family)} FOSS for {PLATFORM_TITLES[platform]}",
+        "product_name": name or f"Aspose.{family_title(family)} for {PLATFORM_TITLES[platform]}",
         "family": family,
         "target_platform": platform,
         "platform_family": PLATFORM_FAMILY.get(platform, platform),
@@ -55,9 +58,9 @@ _DEFAULT_SERVICES: Final[Json] = {
         "max_runtime_s": 3600,
         "max_llm_calls": 500,
         "max_llm_tokens": 2_000_000,
-        "max_file_writes": 200,
+        "max_file_writes": 2000,
         "max_patch_attempts": 10,
-        "max_lines_per_file": 500,
-        "max_files_changed": 100,
+        "max_lines_per_file": 1500,
+        "max_files_changed": 1000,
     },
 }

@@ -28,6 +28,7 @@ _FAMILY: Final = re.compile(r"\baspose[.\s-]+([a-z0-9]+)", re.IGNORECASE)
 _NAME_CONFIDENCE: Final = 0.9
 _PACKAGE_CONFIDENCE: Final = 0.85
 _README_CONFIDENCE: Final = 0.6
+_WORD_CONFIDENCE: Final = 0.05
 _MAX_SUGGESTIONS: Final = 5
 
 Scores = Mapping[str, float]
@@ -67,7 +68,9 @@ def infer(evidence: Evidence) -> Inferred:
     named_family, named_platform = _from_name(evidence.name)
     return Inferred(
         family=_combine(
-            _single_candidate(named_family, _NAME_CONFIDENCE), _score_mentions(_mentioned_families(evidence.readme))
+            _single_candidate(named_family, _NAME_CONFIDENCE),
+            _score_mentions(_mentioned_families(evidence.readme)),
+            dict.fromkeys(_family_words(evidence.readme), _WORD_CONFIDENCE),
         ),
         platform=_combine(
             _single_candidate(named_platform, _NAME_CONFIDENCE),
@@ -94,6 +97,11 @@ def _from_package_files(files: Sequence[str]) -> Scores:
 
 def _mentioned_families(readme: str) -> Iterable[str]:
     return (candidate for found in _FAMILY.findall(readme) if (candidate := find_family(found)) is not None)
+
+
+def _family_words(readme: str) -> set[str]:
+    """Return the families that the README names without the brand. They are suggestions, never enough evidence."""
+    return {candidate for word in re.findall(r"\b[a-z0-9]{2,10}\b", readme.lower()) if (candidate := find_family(word))}
 
 
 def _mentioned_platforms(readme: str) -> Iterable[str]:

@@ -31,6 +31,7 @@ MODULES: Final = {
     "snippets": "backends.launch.workers.snippets",
     "plan": "backends.launch.workers.plan",
     "draft": "backends.launch.workers.draft",
+    "model_draft": "backends.launch.workers.model_draft",
     "link": "backends.launch.workers.link",
     "validate": "backends.launch.gates.runner",
     "fix": "backends.launch.workers.fix",

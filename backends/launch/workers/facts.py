@@ -1,15 +1,18 @@
-"""W2: extracts claims about the product from its repository, each with a citation of the source lines."""
+"""W2: extracts facts about the product from its repository, each with a citation of the source lines."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from backends.launch.serialization import digest
-from backends.launch.workers import languages, markdown
+from backends.launch.surface import prose
+from backends.launch.workers import api_facts, document, package_metadata, product_name, readme_facts
+from backends.launch.workers.claims import ClaimCollector, Origin, claim_id
 from backends.launch.workers.context import WorkerContext
+from backends.launch.workers.package_metadata import Metadata
+from backends.launch.workers.readme_facts import ReadmeFacts
 from gateway.contract import Json
+
+__all__ = ["FORMATS", "claim_id", "run"]
 
 FORMATS: Final = frozenset({
     "3DS", "3MF", "AMF", "BMP", "CSV", "DAE", "DOC", "DOCX", "DRC", "DWG", "DXF", "EML", "EPUB", "FBX", "GIF", "GLB",
@@ -19,82 +22,48 @@ FORMATS: Final = frozenset({
 })  # fmt: skip
 """Names of file formats that claims may mention."""
 
-_HEADINGS: Final = (
-    (re.compile(r"limitation|known issue|not supported|unsupported", re.IGNORECASE), "limitation", "limitations"),
-    (re.compile(r"format", re.IGNORECASE), "format", "key_features"),
-    (re.compile(r"feature|capabilit|highlight|what it does|why ", re.IGNORECASE), "feature", "key_features"),
-    (re.compile(r"require|compatib|platform|prerequisite", re.IGNORECASE), "requirement", "compatibility_notes"),
-    (re.compile(r"usage|quick ?start|getting started|how to|workflow", re.IGNORECASE), "workflow", "workflow_claims"),
+_GROUPS: Final = (
+    "key_features",
+    "install_steps",
+    "quickstart_steps",
+    "workflow_claims",
+    "limitations",
+    "compatibility_notes",
 )
-_INSTALL: Final = re.compile(r"install|setup|getting started|quick ?start", re.IGNORECASE)
-_COMMAND: Final = re.compile(
-    r"^\$?\s*((?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|dotnet add|go get|cargo add|gem install"
-    r"|composer require|nuget install|mvn|brew install)\b.*$"
+_CHANGELOG: Final = re.compile(
+    r"^(?:changelog|changes|history|news|releases?)(?:\.(?:md|rst|txt|markdown))?$", re.IGNORECASE
 )
-_PACKAGE: Final = (
-    (re.compile(r'^\s*"?version"?\s*[=:]\s*["\']([0-9][^"\']*)["\']'), "version"),
-    (re.compile(r'^\s*"?license"?\s*[=:]\s*["\']([^"\']+)["\']'), "license"),
-    (re.compile(r'^\s*(?:requires-python|python_requires)\s*=\s*["\']([^"\']+)["\']'), "python"),
-)
-_MAX_CLAIM: Final = 300
-_MAX_API: Final = 200
-_INFERRED: Final = re.compile(r"\b(probably|might|may be|should be able|seems?|presumably)\b", re.IGNORECASE)
-
-
-@dataclass(slots=True)
-class _ClaimCollector:
-    """Collects claims. A claim found in two places is stored once with two citations."""
-
-    product: str
-    claims: dict[str, Json] = field(default_factory=dict[str, Json])
-    groups: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-
-    def add(self, text: str, kind: str, group: str | None, path: str, start: int, end: int) -> str | None:
-        text = markdown.to_plain_text(text)
-        if not 3 <= len(text) <= _MAX_CLAIM:
-            return None
-        identity = claim_id(text, kind, self.product)
-        status = "inference" if _INFERRED.search(text) else "fact"
-        new: Json = {
-            "claim_id": identity,
-            "claim_text": text,
-            "claim_kind": kind,
-            "truth_status": status,
-            "citations": [],
-        }
-        claim = self.claims.setdefault(identity, new)
-        cited = {"path": path, "start_line": start, "end_line": end}
-        if cited not in claim["citations"]:
-            claim["citations"].append(cited)
-        if group is not None and identity not in self.groups.setdefault(group, []):
-            self.groups[group].append(identity)
-        return identity
-
-
-def claim_id(text: str, kind: str, product: str) -> str:
-    """Return an id that does not depend on whitespace or capitalization."""
-    normal = " ".join(text.split()).lower().replace(product.lower(), "{product}")
-    return digest(f"{normal}|{kind}".encode())
+_LICENCES: Final = (
+    ("MIT License", "MIT"), ("Apache License", "Apache-2.0"), ("Mozilla Public License", "MPL-2.0"),
+    ("BSD 3-Clause", "BSD-3-Clause"), ("BSD 2-Clause", "BSD-2-Clause"), ("ISC License", "ISC"),
+    ("GNU LESSER GENERAL PUBLIC LICENSE", "LGPL"), ("GNU GENERAL PUBLIC LICENSE", "GPL"),
+)  # fmt: skip
 
 
 def run(context: WorkerContext) -> None:
     inventory = context.read("repo_inventory.json")
-    collector = _ClaimCollector(context.config["product_name"])
-    package: Json = {}
-    tagline: tuple[str, str | None] = ("", None)
-    for name in inventory["doc_entrypoints"]:
-        text = _read_text(context, name)
-        if not tagline[1]:
-            tagline = _collect_positioning(collector, name, text)
-        _collect_statements(collector, name, text)
-        _collect_installation(collector, name, text)
-    for name in inventory["package_files"]:
-        package |= _read_package(collector, name, _read_text(context, name))
-    api = _collect_api(context, collector, inventory)
+    packages = [package_metadata.read(name, _read_text(context, name)) for name in inventory["package_files"]]
+    documents = [(name, _read_document(context, name)) for name in inventory["doc_entrypoints"]]
+    readme = documents[0][1] if documents else ""
+    collector = ClaimCollector(product_name.own_name(context.config, readme, packages))
+    facts = readme_facts.collect(collector, documents, packages, context.config["target_platform"])
+    facts.changes = _changes(context, inventory, collector)
+    package = _collect_package(context, inventory, collector, packages)
+    surface = api_facts.collect(context, inventory, collector)
     claims = list(collector.claims.values())
     if not context.config["allow_inference"]:
         claims = [claim for claim in claims if claim["truth_status"] == "fact"]
-    context.write("product_facts.json", _build_facts(context, inventory, collector, claims, package, api, tagline))
+    own = product_name.is_own(context.config, readme, packages)
+    context.write("api_surface.json", surface)
+    context.write(
+        "product_facts.json",
+        {
+            **_build_facts(context, inventory, collector, claims, facts),
+            **package,
+            "product_name_found": own,
+            "api_surface_summary": api_facts.summary(surface),
+        },
+    )
     context.write("evidence_map.json", {"schema_version": "1.0", **_origin(inventory), "claims": claims})
 
 
@@ -103,40 +72,32 @@ def _origin(inventory: Json) -> Json:
 
 
 def _build_facts(
-    context: WorkerContext,
-    inventory: Json,
-    collector: _ClaimCollector,
-    claims: list[Json],
-    package: Json,
-    api: Json,
-    tagline: tuple[str, str | None],
+    context: WorkerContext, inventory: Json, collector: ClaimCollector, claims: list[Json], facts: ReadmeFacts
 ) -> Json:
-    kept_ids = {claim["claim_id"] for claim in claims}
-    names = (
-        "key_features",
-        "install_steps",
-        "quickstart_steps",
-        "workflow_claims",
-        "limitations",
-        "compatibility_notes",
-    )
-    groups = {name: [claim for claim in collector.groups.get(name, []) if claim in kept_ids] for name in names}
+    kept = {claim["claim_id"] for claim in claims}
     config = context.config
     return {
         "schema_version": "1.0",
-        "product_name": config["product_name"],
+        "product_name": collector.product,
         "product_slug": config["product_slug"],
         **_origin(inventory),
-        "positioning": {"tagline": tagline[0], "claim_id": tagline[1] if tagline[1] in kept_ids else None},
+        "positioning": {"tagline": facts.tagline, "claim_id": facts.tagline_id if facts.tagline_id in kept else None},
+        "overview": [identity for identity in facts.overview if identity in kept],
+        "feature_groups": _kept_groups(facts.feature_groups, kept),
+        "changes": _kept_groups(facts.changes, kept),
+        "install_commands": [each for each in facts.install if each["claim_id"] in kept],
         "supported_platforms": [config["target_platform"]],
         "claims": [{key: value for key, value in claim.items() if key != "citations"} for claim in claims],
-        "claim_groups": groups,
+        "claim_groups": {name: [each for each in collector.groups.get(name, []) if each in kept] for name in _GROUPS},
         "supported_formats": _formats(claims),
-        "workflows": [_workflow(claim) for claim in claims if claim["claim_kind"] == "workflow"],
-        "api_surface_summary": api,
+        "workflows": [],
         "example_inventory": inventory["example_paths"],
-        **package,
     }
+
+
+def _kept_groups(groups: list[Json], kept: set[str]) -> list[Json]:
+    found = [{**group, "claim_ids": [each for each in group["claim_ids"] if each in kept]} for group in groups]
+    return [group for group in found if group["claim_ids"]]
 
 
 def _formats(claims: list[Json]) -> list[Json]:
@@ -150,92 +111,42 @@ def _formats(claims: list[Json]) -> list[Json]:
     return [{"format": format_name, "claim_id": found[format_name]} for format_name in sorted(found)]
 
 
-def _workflow(claim: Json) -> Json:
-    return {"name": claim["claim_text"][:80], "claim_id": claim["claim_id"], "snippet_tags": ["quickstart"]}
-
-
-def _collect_positioning(collector: _ClaimCollector, name: str, text: str) -> tuple[str, str | None]:
-    """Add the first sentence of the first paragraph as the positioning claim. Returns its text and id."""
-    paragraph: list[markdown.Line] = []
-    for line in markdown.lines(text):
-        prose = not line.is_code and line.text.strip() and line.text.lstrip()[0].isalnum()
-        if prose:
-            paragraph.append(line)
-        elif paragraph:
-            break
-    if not paragraph:
-        return "", None
-    sentence = re.split(r"(?<=[.!?])\s", " ".join(line.text for line in paragraph))[0]
-    identity = collector.add(sentence, "positioning", None, name, paragraph[0].number, paragraph[-1].number)
-    return (markdown.to_plain_text(sentence), identity) if identity else ("", None)
-
-
-def _collect_statements(collector: _ClaimCollector, name: str, text: str) -> None:
-    for line in markdown.lines(text):
-        bullet = None if line.is_code else markdown.BULLET.match(line.text)
-        if bullet is None or markdown.LINK.fullmatch(bullet[1]):
-            continue
-        for pattern, kind, group in _HEADINGS:
-            if pattern.search(line.heading):
-                collector.add(bullet[1], kind, group, name, line.number, line.number)
-                break
-
-
-def _collect_installation(collector: _ClaimCollector, name: str, text: str) -> None:
-    for fence in markdown.fences(text):
-        if not _INSTALL.search(fence.heading):
-            continue
-        for offset, line in enumerate(fence.code.splitlines(), 1):
-            if _COMMAND.match(line.strip()):
-                command = line.strip().removeprefix("$").strip()
-                number = fence.start + offset
-                collector.add(f"Install it with `{command}`.", "install", "install_steps", name, number, number)
-
-
-def _read_package(collector: _ClaimCollector, name: str, text: str) -> Json:
+def _collect_package(
+    context: WorkerContext, inventory: Json, collector: ClaimCollector, packages: list[Metadata]
+) -> Json:
+    """Add the claims of the package files. Returns name, version and licence of the package."""
     package: Json = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        for pattern, key in _PACKAGE:
-            if (found := pattern.match(line)) and key not in package:
-                package[key] = found[1][:100]
-                _add_package_claim(collector, key, package[key], name, number)
-    return {key: value for key, value in package.items() if key != "python"}
+    for metadata in packages:
+        if metadata.requirement:
+            line = metadata.line("requirement")
+            text = prose.inline(metadata.requirement)
+            collector.add(text, "requirement", Origin(metadata.path, line, line), "compatibility_notes")
+        for key in ("name", "version", "license"):
+            value = getattr(metadata, key)
+            if value and f"package_{key}" not in package and key not in package:
+                package["package_name" if key == "name" else key] = value[:100]
+                if key == "license":
+                    origin = Origin(metadata.path, metadata.line(key), metadata.line(key))
+                    collector.add(f"Its licence is {prose.code(value)}.", "license", origin, "compatibility_notes")
+    licence_path: str | None = inventory["repo_profile"]["license_path"]
+    if "license" not in package and licence_path is not None:
+        head = _read_text(context, licence_path)[:400]
+        found = next((name for text, name in _LICENCES if text.lower() in head.lower()), None)
+        if found is not None:
+            package["license"] = found
+            collector.add(f"Its licence is `{found}`.", "license", Origin(licence_path, 1, 1), "compatibility_notes")
+    return package
 
 
-def _add_package_claim(collector: _ClaimCollector, key: str, value: str, name: str, number: int) -> None:
-    if key == "license":
-        collector.add(f"Its licence is {value}.", "license", "compatibility_notes", name, number, number)
-    elif key == "python":
-        collector.add(f"It needs Python {value}.", "requirement", "compatibility_notes", name, number, number)
+def _changes(context: WorkerContext, inventory: Json, collector: ClaimCollector) -> list[Json]:
+    paths = [file["path"] for file in inventory["paths"]]
+    found = next((path for path in paths if "/" not in path and _CHANGELOG.match(path)), None)
+    return readme_facts.collect_changes(collector, found, _read_document(context, found)) if found else []
 
 
-def _collect_api(context: WorkerContext, collector: _ClaimCollector, inventory: Json) -> Json:
-    """Collect the public top-level names of the sources in the platform's language."""
-    platform = context.config["target_platform"]
-    language: str = languages.LANGUAGE_BY_PLATFORM.get(platform) or platform
-    types: list[str] = []
-    functions: list[str] = []
-    modules: list[str] = []
-    for path in _sources(inventory, language, context.config.get("repo_hints", {}).get("preferred_source_roots", [])):
-        modules.append(path)
-        for found in languages.public_declarations(language, _read_text(context, path)):
-            names, noun = (types, "type") if found.is_type else (functions, "function")
-            if found.name not in names and len(names) < _MAX_API:
-                names.append(found.name)
-                collector.add(f"`{found.name}` is a public {noun}.", "api", None, path, found.line, found.line)
-    return {"classes": sorted(types), "functions": sorted(functions), "modules": modules}
-
-
-def _sources(inventory: Json, language: str, roots: list[str]) -> Iterator[str]:
-    """Yield the source files without tests and examples, below the preferred roots if there are any."""
-    examples = set(inventory["example_paths"])
-    for file in inventory["paths"]:
-        parts = PurePosixPath(file["path"]).parts
-        preferred = not roots or any(PurePosixPath(file["path"]).is_relative_to(root) for root in roots)
-        tests = any(part.lower() in ("test", "tests", "spec") or part.startswith("test_") for part in parts)
-        is_source = file.get("language") == language and file["path"] not in examples and not tests
-        if is_source and preferred and len(parts) > 1:
-            yield file["path"]
+def _read_document(context: WorkerContext, path: str) -> str:
+    text = _read_text(context, path)
+    return document.from_rst(text) if PurePosixPath(path).suffix.lower() in (".rst", ".txt", "") else text
 
 
 def _read_text(context: WorkerContext, path: str) -> str:

@@ -4,6 +4,7 @@ No hook, filter, symlink or submodule of a cloned repository takes effect.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,12 @@ _RESTRICTIVE_CONFIG: Final = (
 )
 _TIMEOUT_SECONDS: Final = 600
 _MAX_IGNORE_FILE_BYTES: Final = 65_536
+_NETWORK_FAILURE: Final = re.compile(
+    r"could not resolve host|failed to connect|connection (?:refused|reset|timed out)|operation timed out"
+    r"|couldn't connect|empty reply from server|early eof|network is unreachable|ssl connect error"
+    r"|http 5\d\d|error: 5\d\d|rpc failed",
+    re.IGNORECASE,
+)
 _GITHUB: Final = "https://github.com"
 
 
@@ -96,10 +103,19 @@ def mirror(url: str, into: Path, limits: Json, *, newest: bool = False) -> None:
     try:
         git(*command, protocol=protocol)
     except subprocess.CalledProcessError as exc:
-        raise Fault(Kind.NOT_FOUND, "The repository cannot be cloned.", code="REPO_NOT_FOUND") from exc
+        raise _clone_fault(bytes(exc.stderr or b"").decode("utf-8", "replace")) from exc
     except subprocess.TimeoutExpired as exc:
-        raise Fault(Kind.TIMEOUT, "Cloning the repository took too long.", code="TOOL_TIMEOUT") from exc
+        message = "Cloning the repository took too long."
+        raise Fault(Kind.TIMEOUT, message, code="TOOL_TIMEOUT", retryable=True) from exc
     partial.rename(into)
+
+
+def _clone_fault(output: str) -> Fault:
+    """Return the fault of a failed clone. A network failure may pass; a missing or oversized repository does not."""
+    if _NETWORK_FAILURE.search(output):
+        message = "The repository cannot be reached."
+        return Fault(Kind.UNAVAILABLE, message, code="REPO_NOT_FOUND", retryable=True)
+    return Fault(Kind.NOT_FOUND, "The repository cannot be cloned.", code="REPO_NOT_FOUND")
 
 
 def resolve_commit(repository: Path, ref: str) -> str:

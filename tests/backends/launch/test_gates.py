@@ -46,7 +46,10 @@ def _findings(context: WorkerContext, gate: str) -> list[Finding]:
 
 
 SEE = "\n## See"
-FRONT = "---\ndescription: List what it can do.\ntitle: Features of Aspose.3D FOSS for Python\n---\n\n"
+FRONT = (
+    "---\ndescription: 'Capabilities of Aspose.3D for Python: 4 features and 1 limitation.'\n"
+    "title: Features of Aspose.3D for Python\nweight: 30\n---\n\n"
+)
 BREAKS: list[tuple[str, str, str, str, str]] = [
     ("lint", "FRONTMATTER_MISSING", FEATURES, FRONT, ""),
     ("lint", "FRONTMATTER_INVALID_YAML", FEATURES, "title:", "title: ["),
@@ -193,6 +196,7 @@ methods = [".*"]
 def test_site_layout_cannot_access_environment_network_or_programs(context: WorkerContext, layout: str) -> None:
     with (context.site / "hugo.toml").open("a") as file:
         file.write(LOOSE)
+    (context.site / "layouts").mkdir()
     (context.site / "layouts" / "index.html").write_text(layout)
     assert "GATE_HUGO_BUILD_FAILED" in {finding.code for finding in _findings(context, "hugo_build")}
 
@@ -212,6 +216,7 @@ def test_site_layout_cannot_read_files_outside_the_site(context: WorkerContext, 
     (context.site / "inside.txt").write_text("INSIDE")
     (context.site / "link.txt").symlink_to(context.folder / "secret.txt")
     layout = f'A {{{{ readFile "{path.replace("HERE", str(context.folder))}" }}}} B'
+    (context.site / "layouts").mkdir()
     (context.site / "layouts" / "index.html").write_text(layout)
     assert _findings(context, "hugo_build") == []
     assert (context.folder / "work/public/index.html").read_text() == f"A {read} B"
