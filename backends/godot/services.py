@@ -10,6 +10,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from backends.godot.audit import AuditLog
+from backends.godot.class_data import ClassData
 from backends.godot.editor import Editors
 from backends.godot.engine.process import Engine, LineListener, ProcessResult, run_to_completion
 from backends.godot.engine.worker import EnginePool, OperationResult
@@ -32,6 +33,7 @@ class Services:
         self.options: Options = host.options
         self.host = host
         self.engine = Engine(self.options)
+        self.class_data = ClassData()
         self.engine_pool = EnginePool(self.engine, self.options)
         self.editors = Editors(host)
         self.events = EditorEvents(host)

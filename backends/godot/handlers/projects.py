@@ -55,7 +55,7 @@ def create(call: ToolCall) -> Outcome:
     """Create the minimal `project.godot` that the engine can open."""
     project = call.project
     if (project.root / PROJECT_FILE).exists():
-        raise Fault(Kind.DENIED, "The folder already contains a project.", suggested_fix="Use another folder.")
+        raise Fault(Kind.INVALID_INPUT, "The folder already contains a project.", suggested_fix="Use another folder.")
     name = call.text("name", project.root.name)
     project.root.mkdir(parents=True, exist_ok=True)
     text = f"config_version=5\n\n[application]\n\nconfig/name={quote(name)}\n"

@@ -16,6 +16,7 @@ from backends.godot.handlers import (
     scenes,
     scripts,
     settings,
+    signals,
     workspace,
 )
 from backends.godot.tool import READ, WRITE, Action, Tool
@@ -62,7 +63,7 @@ _SCENE: Final = (
 
 _INSPECTOR: Final = (
     Action("query", "name nameContains className group includeRoot:bool=true limit:int>=1<=1000", inspection.query_nodes, editor_method="query"),
-    Action("scene_tree.get", "limit:int>=1", nodes.tree, editor_method="get_scene_tree"),
+    Action("scene_tree.get", "limit:int>=1<=5000=500 nodePath offset:int>=0=0", inspection.tree, editor_method="get_scene_tree"),
     Action("inspect", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
     Action("property_list", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
     Action("method_list", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
@@ -70,15 +71,15 @@ _INSPECTOR: Final = (
     Action("select", "nodePath* additive:bool=false clear:bool=false", editor_method="select"),
     Action("get_selection", "", editor_method="get_selection"),
     Action("focus_node", "nodePath*", editor_method="select"),
-    Action("connect_signal", "fromNodePath* signal* toNodePath* method*", nodes.connect, editor_method="connect_signal"),
-    Action("disconnect_signal", "fromNodePath* signal* toNodePath* method*", nodes.disconnect, editor_method="disconnect_signal"),
+    Action("connect_signal", "fromNodePath* signal* toNodePath* method*", signals.connect, editor_method="connect_signal"),
+    Action("disconnect_signal", "fromNodePath* signal* toNodePath* method*", signals.disconnect, editor_method="disconnect_signal"),
     Action("signals.connections.list", "sourceNodePath* signal", inspection.list_connections),
     Action("resource.add", "nodePath* property* resourceType* resourcePath props:object", nodes.add_resource),
     Action("set_property", "nodePath* property* value*:any", nodes.set_property, editor_method="set_property"),
     Action("get_property", "nodePath* property*", inspection.inspect, editor_method="get_property"),
-    Action("groups.get", "nodePath*", nodes.groups),
-    Action("groups.add", "nodePath* groupName*", nodes.groups),
-    Action("groups.remove", "nodePath* groupName*", nodes.groups),
+    Action("groups.get", "nodePath*", signals.groups),
+    Action("groups.add", "nodePath* groupName*", signals.groups),
+    Action("groups.remove", "nodePath* groupName*", signals.groups),
     Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", node_attachments.set_collision),
 )
 

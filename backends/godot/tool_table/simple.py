@@ -9,6 +9,7 @@ from typing import Final
 from backends.godot.handlers import (
     assets,
     exporting,
+    inspection,
     node_attachments,
     nodes,
     projects,
@@ -17,6 +18,7 @@ from backends.godot.handlers import (
     scenes,
     scripts,
     settings,
+    signals,
     workspace,
 )
 from backends.godot.tool import READ, SET, WRITE, Tool
@@ -56,7 +58,7 @@ SIMPLE_TOOLS: Final = (
     Tool("create_scene", "Create scene", "Make a scene with a root node.", WRITE, "P S rootNodeType=Node2D rootNodeName", scenes.create, editor_method="create_scene"),
     Tool("save_scene", "Save scene", "Save a scene as the engine writes it, or a copy of it.", SET, "P S newPath", scenes.resave, editor_method="save_scene"),
     Tool("list_scenes", "List scenes", "The scenes of the project.", READ, "P directory recursive:bool=true", scenes.list_scenes),
-    Tool("get_node_tree", "Get node tree", "The nodes of a scene, as a JSON tree and as a text drawing.", READ, "P S maxDepth:int>=1", nodes.tree),
+    Tool("get_node_tree", "Get node tree", "The nodes of a scene, as a JSON tree and as a text drawing.", READ, "P S maxDepth:int>=1 nodePath maxNodes:int>=1<=5000=500 offset:int>=0=0", inspection.tree),
     Tool("add_node", "Add node", "Add a node to a scene, with properties.", WRITE, "P S nodeType* nodeName* parentNodePath properties:object", nodes.add, editor_method="add_node"),
     Tool("edit_node", "Edit node", "Set properties of a node.", SET, "P S nodePath* properties*:object", nodes.edit, editor_method="edit_node"),
     Tool("remove_node", "Remove node", "Remove a node and all its descendants.", WRITE, "P S nodePath*", nodes.remove, editor_method="remove_node", destructive=True),
@@ -64,8 +66,8 @@ SIMPLE_TOOLS: Final = (
     Tool("move_node", "Move node", "Move a node to another parent.", WRITE, "P S nodePath* newParentPath*", nodes.move, editor_method="reparent_node"),
     Tool("duplicate_node", "Duplicate node", "Copy a node with all its descendants.", WRITE, "P S nodePath* newName", nodes.duplicate, editor_method="duplicate_node"),
     Tool("instance_scene", "Instance scene", "Put an instance of one scene into another.", WRITE, "P S instancePath* parentNodePath instanceName", nodes.instance, editor_method="instance_scene"),
-    Tool("connect_signal", "Connect signal", "Connect a node's signal to a method of another node.", WRITE, "P S fromNodePath* signal* toNodePath* method* flags:int>=0", nodes.connect, editor_method="connect_signal"),
-    Tool("manage_groups", "Manage groups", "Add, remove or list the groups of a node.", SET, "P S nodePath* action*:(add|remove|list) groups:[str]", nodes.groups),
+    Tool("connect_signal", "Connect signal", "Connect a node's signal to a method of another node.", WRITE, "P S fromNodePath* signal* toNodePath* method* flags:int>=0", signals.connect, editor_method="connect_signal"),
+    Tool("manage_groups", "Manage groups", "Add, remove or list the groups of a node.", SET, "P S nodePath* action*:(add|remove|list) groups:[str]", signals.groups),
     Tool("load_sprite", "Load sprite", "Set the texture of a sprite.", SET, "P S nodePath* texturePath*", node_attachments.load_sprite),
     Tool("attach_script", "Attach script", "Attach a script to a node.", SET, "P S nodePath* scriptPath*", node_attachments.attach_script, editor_method="attach_script"),
     Tool("detach_script", "Detach script", "Detach the script from a node.", SET, "P S nodePath*", node_attachments.detach_script, editor_method="detach_script"),

@@ -21,7 +21,7 @@ async def test_the_sdk_client_builds_a_scene_in_either_era(harness: Any, era: st
         assert result.structured_content["result"]["nodePath"] == "Tree"
         result = await client.call_tool("godot_add_node", arguments)
         assert result.is_error
-        assert result.structured_content["error"]["code"] == "E_PERMISSION_DENIED"
+        assert result.structured_content["error"]["code"] == "E_SCHEMA_VALIDATION"
     assert 'name="Tree"' in (harness.project / "main.tscn").read_text()
 
 
