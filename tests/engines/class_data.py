@@ -24,6 +24,10 @@ def dump(engine: Path) -> dict[str, Any]:
     return json.loads(done.stdout.split("@@")[1].splitlines()[0])
 
 
+def load_shipped(version: str) -> dict[str, Any]:
+    return json.loads(gzip.decompress((BACKEND / "class_data" / f"{version}.json.gz").read_bytes()))
+
+
 def write(found: dict[str, Any]) -> Path:
     target = BACKEND / "class_data" / f"{found['version']}.json.gz"
     text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)

@@ -61,6 +61,9 @@ func typed(given: Variant, known: Dictionary) -> Variant:
 	var type: int = known["type"]
 	if given is Dictionary and given.has("$literal"):
 		given = str_to_var(str(given["$literal"]))
+		# A literal has its types already.
+		if type == TYPE_NIL or typeof(given) == type:
+			return given
 	elif given is Dictionary and given.has("$type"):
 		given = _built(given)
 	elif given is Dictionary and given.has("$resource"):

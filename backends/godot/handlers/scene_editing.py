@@ -135,6 +135,7 @@ async def settle(
     params: Json = {
         "class": node.type or "Node",
         "script": node.script() or "",
+        "scene": tree.file,
         "chain": [[layer.file, layer.node.path] for layer in node.layers],
         "operation": operation,
         "args": {"properties": properties} if operation == "set" else args or {},

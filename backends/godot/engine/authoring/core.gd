@@ -33,7 +33,7 @@ func failed() -> bool:
 	return not _host._failure.is_empty()
 
 
-# params: class, script, chain [[scene, node path], …] or resource; operation "kit.method" and its args.
+# params: class, script, scene (the edited one), chain [[scene, node path], …] or resource; operation "kit.method" and its args.
 func run(params: Dictionary) -> Variant:
 	extra = {}
 	touched = {}
@@ -88,7 +88,7 @@ func _object(params: Dictionary) -> Object:
 			if name == "script":
 				continue
 			# A resource inside another scene is copied: the edited scene gets its own.
-			object.set(name, stored[name] if number == 0 else _copied(stored[name]))
+			object.set(name, stored[name] if chain[number][0] == params["scene"] else _copied(stored[name]))
 	return object
 
 
@@ -101,7 +101,23 @@ func _fresh(type: String, base: String) -> Object:
 
 
 func _copied(value: Variant) -> Variant:
-	return value.duplicate(true) if value is Resource and is_inside(value) and not value is Script else value
+	if not value is Resource or not is_inside(value) or value is Script:
+		return value
+	return value.duplicate(true)
+
+
+# Gives new resources random ids. The saver derives them from the path, so two saved values would have the same id.
+func _name_resources(value: Variant) -> void:
+	if value is Resource and is_inside(value):
+		if value.resource_scene_unique_id.is_empty():
+			value.resource_scene_unique_id = "%s_%s" % [value.get_class(), ("%08x" % randi()).left(6)]
+		for each in value.get_property_list():
+			if each["usage"] & PROPERTY_USAGE_STORAGE and each["type"] in [TYPE_OBJECT, TYPE_ARRAY, TYPE_DICTIONARY]:
+				_name_resources(value.get(each["name"]))
+	elif value is Array:
+		value.map(_name_resources)
+	elif value is Dictionary:
+		value.values().map(_name_resources)
 
 
 # Whether a resource is saved inside the file that uses it.
@@ -282,6 +298,7 @@ func _whole(object: Object, params: Dictionary) -> Variant:
 
 
 func _saved_text(resource: Resource) -> Variant:
+	_name_resources(resource)
 	var code := ResourceSaver.save(resource, SCRATCH)
 	var text := FileAccess.get_file_as_string(SCRATCH) if code == OK else ""
 	DirAccess.remove_absolute(SCRATCH)
