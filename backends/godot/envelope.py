@@ -94,7 +94,10 @@ def render_error(error: Json, tool: str, arguments: Json) -> Json:
         shown["details"] = details
     action = arguments.get("action")
     duration = error["details"].get(DURATION_KEY, 0)
+    # The outcome of each part of a batch is also where a successful batch has it.
+    parts: Json = {"details": details} if "results" in details else {}
     return {
+        **parts,
         "ok": False,
         "summary": error["message"],
         "result": None,

@@ -315,6 +315,17 @@ func _named(entries: Array, type: String) -> Array:
 	return shown
 
 
+# Compiles a shader; the engine prints the errors.
+func op_compile_shader(params: Dictionary) -> Variant:
+	var shader: Variant = ResourceLoader.load(params["path"], "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not shader is Shader:
+		return _fail("invalid", "The engine cannot load %s as a shader." % params["path"])
+	var found := []
+	for each in shader.get_shader_uniform_list():
+		found.append({"name": str(each["name"]), "type": type_string(each["type"])})
+	return {"uniforms": found}
+
+
 func op_has_method(params: Dictionary) -> Variant:
 	if ClassDB.class_has_method(params["class"], params["method"]):
 		return {"found": true}

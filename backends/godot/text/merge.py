@@ -51,12 +51,13 @@ class _Merge:
         self._edits: list[Edit] = []
         self._references: dict[tuple[str, str], str] = {}
         self._lines = ""
-        self._blocks = ""
+        self._blocks: list[tuple[str | None, str]] = []
+        """New sub-resources: the id of the existing one that each must come before, and the text."""
         self._format = saved.sections[0].string("format")
         self._add_external(saved)
-        for section in saved.sections:
-            if section.tag == "sub_resource":
-                self._add_sub_resource(section)
+        sections = [section for section in saved.sections if section.tag == "sub_resource"]
+        for section in sections:
+            self._add_sub_resource(section, _first_user(sections, section, self._scene))
 
     def _add_external(self, saved: Scene) -> None:
         known = {each.string("path"): each.string("id") for each in self._scene.external_resources()}
@@ -71,7 +72,7 @@ class _Merge:
                 self._lines += f"\n[ext_resource type={kind}{uid} path={quote(path or '')} id={quote(key)}]"
             self._references["Ext", old] = key
 
-    def _add_sub_resource(self, section: Section) -> None:
+    def _add_sub_resource(self, section: Section, user: str | None) -> None:
         old, kind = section.string("id") or "", section.string("type") or "Resource"
         existing = self._scene.sub_resource(old)
         values = {each.name: each.value for each in section.properties}
@@ -84,7 +85,7 @@ class _Merge:
         key = old if old not in used else _new_id(kind, used)
         self._references["Sub", old] = key
         lines = "".join(f"\n{format_property_name(name)} = {self._mapped(value)}" for name, value in values.items())
-        self._blocks += f"\n\n[sub_resource type={quote(kind)} id={quote(key)}]{lines}"
+        self._blocks.append((user, f"[sub_resource type={quote(kind)} id={quote(key)}]{lines}"))
 
     def _mapped(self, value: str) -> str:
         """Return a value of the saved file with the ids of this file."""
@@ -122,14 +123,30 @@ class _Merge:
         if self._lines:
             at, lead = (external[-1].header_end, "") if external else (scene.sections[0].content_end, "\n")
             self._edits.append((at, at, lead + self._lines))
-        if self._blocks:
-            subs = [each for each in scene.sections if each.tag == "sub_resource"]
-            last = (subs or external or scene.sections[:1])[-1]
-            self._edits.append((last.content_end, last.content_end, self._blocks))
+        subs = [each for each in scene.sections if each.tag == "sub_resource"]
+        last = (subs or external or scene.sections[:1])[-1]
+        for user, block in self._blocks:
+            # The engine reads a file from top to bottom: a resource comes before those that use it.
+            if user is not None and (section := scene.sub_resource(user)) is not None:
+                self._edits.append((section.start, section.start, f"{block}\n\n"))
+            else:
+                self._edits.append((last.content_end, last.content_end, f"\n\n{block}"))
         if self._format == "4" and scene.sections[0].string("format") == "3":
             self._edits.append(scene.attribute_edit(scene.sections[0], "format", "4"))
         # New external resources come before new sub-resources where both go to the same offset.
         return scene.apply_edits(_joined(self._edits)) if self._edits else scene
+
+
+def _first_user(sections: list[Section], wanted: Section, scene: Scene) -> str | None:
+    """Return the first existing sub-resource that uses a new one, itself or through other new ones."""
+    using = {wanted.string("id")}
+    for section in sections[sections.index(wanted) + 1 :]:
+        if _sub_references([each.value for each in section.properties]) & using:
+            key = section.string("id")
+            if key is not None and scene.sub_resource(key) is not None:
+                return key
+            using.add(key)
+    return None
 
 
 def _joined(edits: list[Edit]) -> list[Edit]:

@@ -7,16 +7,19 @@
 from typing import Final
 
 from backends.godot.handlers import (
+    animation,
     assets,
     inspection,
     node_attachments,
     nodes,
+    presets,
     projects,
     running,
     scenes,
     scripts,
     settings,
     signals,
+    tiles,
     workspace,
 )
 from backends.godot.tool import READ, WRITE, Action, Tool
@@ -49,6 +52,7 @@ _SCENE: Final = (
     Action("create", "nodeType* nodeName* parentNodePath props:object properties:object ensureUniqueName:bool=true", nodes.add, editor_method="add_node"),
     Action("update", "nodePath* props:object properties:object", nodes.edit, editor_method="edit_node"),
     Action("batch_create", "items*:items stopOnError:bool=true", nodes.add_many, editor_method="add_nodes"),
+    Action("create_tilemap", "nodeName* parentNodePath tileSetPath tileSetTexturePath tileSize:xy cells:cells layer:int>=0=0", tiles.create_tilemap),
     Action("attach_script", "nodePath* scriptPath*", node_attachments.attach_script, editor_method="attach_script"),
     Action("attach_components", "nodePath* components*:components", nodes.attach_components),
     Action("rename", "nodePath* newName*", nodes.rename, editor_method="rename_node", gated_operation="rename_node"),
@@ -80,6 +84,10 @@ _INSPECTOR: Final = (
     Action("groups.get", "nodePath*", signals.groups),
     Action("groups.add", "nodePath* groupName*", signals.groups),
     Action("groups.remove", "nodePath* groupName*", signals.groups),
+    Action("animation.list", "playerPath*", animation.list_animations),
+    Action("animation.create_simple", "playerPath* animation* nodePath* property* endValue*:any startValue:any duration:num>=0.001=1 replaceExisting:bool=false", animation.create_simple),
+    Action("audio.set_bus_volume", "bus* volumeDb*:num", presets.bus_volume),
+    Action("shader.set_param", "nodePath* param* value*:any materialProperty surfaceIndex:int>=0", presets.set_shader_parameter),
     Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", node_attachments.set_collision),
 )
 
@@ -113,6 +121,9 @@ _CODE: Final = (
     Action("file.edit", "P filePath* find* replace* regex:bool=false maxReplacements:int>=1=50 dryRun:bool=false", scripts.edit_text),
     Action("file.write_binary", "P filePath* base64* overwrite:bool=false", scripts.write_binary),
 )
+
+_PRESETS = "top_left|top_right|bottom_left|bottom_right|center_left|center_top|center_right|center_bottom|center|left_wide|top_wide|right_wide|bottom_wide|vcenter_wide|hcenter_wide|full_rect"
+_SIDES = "anchorLeft:num anchorTop:num anchorRight:num anchorBottom:num offsetLeft:num offsetTop:num offsetRight:num offsetBottom:num"
 
 _CONFIG: Final = (
     Action("project_info.get", "P", projects.info),

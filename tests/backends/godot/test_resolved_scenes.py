@@ -117,11 +117,14 @@ func describe(root: Node, node: Node) -> Dictionary:
 	for each in node.get_signal_list():
 		for one in node.get_signal_connection_list(each["name"]):
 			if one["flags"] & CONNECT_PERSIST:
-				connections.append([str(each["name"]), str(root.get_path_to(one["callable"].get_object())), str(one["callable"].get_method())])
+				var target: Callable = one["callable"]
+				var path := root.get_path_to(target.get_object())
+				connections.append([str(each["name"]), str(path), str(target.get_method())])
 	var groups := node.get_groups().map(func(each: StringName) -> String: return str(each))
 	groups.sort()
 	return {
-		"name": str(node.name), "class": node.get_class(), "values": values, "groups": groups, "connections": connections,
+		"name": str(node.name), "class": node.get_class(), "values": values, "groups": groups,
+		"connections": connections,
 		"children": node.get_children().map(func(child: Node) -> Dictionary: return describe(root, child)),
 	}
 
@@ -424,7 +427,7 @@ def flatten(node: Json, path: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("scene", ["panel.tscn", "boss.tscn"])
 async def test_a_hundred_random_edits_load_like_the_engines_own(engine_harness: Any, engine: Path, scene: str) -> None:
-    """Two scenes with a hundred edits each: instanced nodes in one, inherited and nested instanced ones in the other."""
+    """A hundred edits of each scene: instanced nodes in one, inherited and nested instanced ones in the other."""
     write_files(engine_harness.project)
     original = FILES[scene]
     home = engine_harness.files

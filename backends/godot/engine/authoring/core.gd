@@ -167,6 +167,8 @@ func set_value(object: Object, script: Variant, name: String, given: Variant) ->
 	if not known.get("native", true):
 		extra[name] = value
 		return
+	if name == "bus":
+		_reload_buses()
 	var before := _fingerprints(object)
 	object.set(name, value)
 	if value is Object or _values.same(object.get(name), value) or fingerprint(object.get(name)) == fingerprint(value):
@@ -174,6 +176,14 @@ func set_value(object: Object, script: Variant, name: String, given: Variant) ->
 	# A property that is derived from stored ones may round the value.
 	if known["usage"] & PROPERTY_USAGE_STORAGE or _fingerprints(object) == before:
 		fail("invalid", "%s does not take this value." % name, {"property": name})
+
+
+# Players take only buses that the engine has, and the layout may have changed since it started.
+func _reload_buses() -> void:
+	var path := str(ProjectSettings.get_setting("audio/buses/default_bus_layout"))
+	var layout: Variant = ResourceLoader.load(path, "", ResourceLoader.CACHE_MODE_IGNORE) if ResourceLoader.exists(path) else null
+	if layout is AudioBusLayout:
+		AudioServer.set_bus_layout(layout)
 
 
 func _set_nested(object: Object, names: PackedStringArray, given: Variant) -> void:
