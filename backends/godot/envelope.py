@@ -57,6 +57,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     files: tuple[Json, ...] = ()
     execution: Json = field(default_factory=dict[str, Any])
+    images: tuple[str, ...] = ()
+    """PNG files in base64, which the answer has as image content."""
 
 
 def render_success(outcome: Outcome, meta: Json) -> Json:
@@ -75,7 +77,9 @@ def render_success(outcome: Outcome, meta: Json) -> Json:
     if outcome.execution:
         envelope["execution"] = outcome.execution
     text = json.dumps(envelope, ensure_ascii=False, indent=1)
-    return {"content": [{"type": "text", "text": text}], "structuredContent": envelope, "isError": False}
+    content: list[Json] = [{"type": "text", "text": text}]
+    content += [{"type": "image", "data": image, "mimeType": "image/png"} for image in outcome.images]
+    return {"content": content, "structuredContent": envelope, "isError": False}
 
 
 def build_meta(tool: str, action: str | None, correlation_id: str, duration_ms: int) -> Json:

@@ -112,6 +112,37 @@ NESTED: Final[Mapping[str, Json]] = {
         _closed_object({"name": _STR, "keys": _KEYS, "deadzone": _NUM}, "name"), minItems=1, maxItems=100
     ),
     "paths": _array(_STR, minItems=1),
+    "list": {"type": "array"},
+    "condition": _closed_object(
+        {
+            "nodePath": _STR,
+            "property": _STR,
+            "is": {"enum": ["equal", "not_equal", "greater", "less"]},
+            "value": {},
+            "exists": _BOOL,
+        },
+        "nodePath",
+    ),
+    "inputEvents": _array(
+        _closed_object(
+            {
+                "type": {"enum": ["action", "key", "mouse_button", "mouse_motion", "joypad_button", "joypad_axis"]},
+                "name": _STR,
+                "key": _STR,
+                "pressed": _BOOL,
+                "frames": {"type": "integer", "minimum": 1, "description": "Frames after which an action is released."},
+                "strength": _NUM,
+                "button": {"type": ["string", "integer"]},
+                "x": _NUM,
+                "y": _NUM,
+                "axis": _INT,
+                "value": _NUM,
+            },
+            "type",
+        ),
+        minItems=1,
+        maxItems=100,
+    ),
     "xy": _XY,
     "xyz": _XYZ,
     "rgba": _RGBA,

@@ -15,6 +15,7 @@ from backends.godot.editor import Editors
 from backends.godot.engine.process import Engine, LineListener, ProcessResult, run_to_completion
 from backends.godot.engine.worker import EnginePool, OperationResult
 from backends.godot.events import EditorEvents
+from backends.godot.games import Games
 from backends.godot.options import Options
 from backends.godot.paths import PROJECT_FILE, Project, Roots
 from backends.godot.project_runs import ProjectRuns
@@ -38,6 +39,7 @@ class Services:
         self.editors = Editors(host)
         self.events = EditorEvents(host)
         self.runs = ProjectRuns(self.options)
+        self.games = Games(self.engine, self.options)
         self.audit = AuditLog(self.options.audit_max_bytes, self.options.audit_backups)
         self.roots = Roots(self.options.roots)
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
@@ -130,6 +132,7 @@ class Services:
 
     async def close(self) -> None:
         await self.runs.close()
+        await self.games.close()
         await self.engine_pool.close()
 
 

@@ -12,6 +12,7 @@ from backends.godot.handlers import (
     inspection,
     node_attachments,
     nodes,
+    playing,
     presets,
     projects,
     running,
@@ -142,6 +143,20 @@ _LOG: Final = (
     Action("clear_output", "p", running.clear_output),
 )
 
+_GAME: Final = (
+    Action("start", "P scene resolution", playing.start),
+    Action("stop", "P", playing.stop),
+    Action("run", "P frames:int>=1<=36000 seconds:num>=0<=600 until:condition stripEvery:int>=1 maxSize:int>=16<=2048", playing.run),
+    Action("input", "P events*:inputEvents", playing.send_input),
+    Action("tree", "P nodePath maxDepth:int>=1 maxNodes:int>=1<=5000=200", playing.live_tree),
+    Action("get_property", "P nodePath* property*", playing.get_live),
+    Action("set_property", "P nodePath* property* value*:any", playing.set_live),
+    Action("call", "P nodePath* method* args:list", playing.call_live),
+    Action("evaluate", "P nodePath expression*", playing.evaluate, gated_operation="game.evaluate"),
+    Action("screenshot", "P outputPath maxSize:int>=16<=4096=1280", playing.picture),
+    Action("performance", "P", playing.performance),
+)
+
 _META: Final = (
     Action("server_info", "", workspace.server_info),
     Action("tool_search", "query* limit:int>=1<=50=5 context", workspace.search_tools),
@@ -155,6 +170,7 @@ MANAGER_TOOLS: Final = (
     Tool("godot_asset_manager", "Asset manager", "Files, imports and scene files of a project.", WRITE, "", actions=_ASSET, common_signature=_TIMEOUT, destructive=True, timeout=300.0),
     Tool("godot_code_manager", "Code manager", "Scripts, shaders and text files of a project.", WRITE, "", actions=_CODE, common_signature=_TIMEOUT, destructive=True),
     Tool("godot_project_config_manager", "Project config manager", "Settings, input map and saved data of a project.", WRITE, "", actions=_CONFIG, common_signature=_TIMEOUT, destructive=True),
+    Tool("godot_game_manager", "Game manager", "Play a game that waits between calls: run frames, send input, wait for a condition, look, take pictures.", READ, "", actions=_GAME, read_only=False, open_world=True, timeout=600.0),
     Tool("godot_log_manager", "Log manager", "Output of the running project.", READ, "", actions=_LOG),
     Tool("meta_tool_manager", "Tool guide", "Find a tool and see its parameters.", READ, "", actions=_META),
 )

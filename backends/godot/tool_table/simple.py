@@ -12,6 +12,7 @@ from backends.godot.handlers import (
     inspection,
     node_attachments,
     nodes,
+    playing,
     projects,
     raw_operations,
     running,
@@ -37,7 +38,7 @@ SIMPLE_TOOLS: Final = (
     Tool("start_debug_stream", "Start debug stream", "Start buffering output for godot://debug/stream.", SET, "port:int>=1<=65535 pollIntervalMs:int>=10<=10000", running.start_stream),
     Tool("stop_debug_stream", "Stop debug stream", "End the debug stream.", SET, "", running.stop_stream, destructive=True),
     Tool("get_debug_stream_status", "Debug stream status", "Whether the debug stream is on, and how many lines it has buffered.", READ, "", running.stream_status),
-    Tool("take_screenshot", "Take screenshot", "Take a screenshot of a scene; requires an engine with a display.", READ, "P scenePath outputPath delay:num>=0<=30", running.take_screenshot, read_only=False, open_world=True),
+    Tool("take_screenshot", "Take screenshot", "Run a scene for a moment and take a picture of it.", READ, "P scenePath outputPath delay:num>=0<=30 maxSize:int>=16<=4096=1280", playing.take_screenshot, read_only=False, open_world=True),
     Tool("capture_editor_viewport", "Capture editor viewport", "Take a screenshot of the connected editor's viewport.", READ, "P viewport:(2d|3d)=2d outputPath=screenshots/editor_viewport.png", editor_method="capture_viewport"),
     # ---- projects ----
     Tool("list_projects", "List projects", "List the Godot projects below one of your directories.", READ, "directory* recursive:bool=false maxDepth:int>=1<=32 ignoreDirs:[str]", projects.list_projects),
