@@ -45,6 +45,8 @@ func _painted(colors: Array, size: Vector2i) -> Texture2D:
 	for index in colors.size():
 		image.fill_rect(Rect2i(index * size.x, 0, size.x, size.y), Color.from_string(str(colors[index]), Color.MAGENTA))
 	var texture := PortableCompressedTexture2D.new()
+	# Outside the editor the engine drops the data that it would save.
+	texture.keep_compressed_buffer = true
 	texture.create_from_image(image, PortableCompressedTexture2D.COMPRESSION_MODE_LOSSLESS)
 	return texture
 
