@@ -111,9 +111,8 @@ def render_error(error: Json, tool: str, arguments: Json) -> Json:
     }
 
 
-_STRING_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}}
-
 OUTPUT_SCHEMA: Final[Json] = {
+    # Every tool of the list carries it, so it says only what a client relies on.
     "type": "object",
     "properties": {
         "ok": {"type": "boolean"},
@@ -121,31 +120,9 @@ OUTPUT_SCHEMA: Final[Json] = {
         "result": {"type": ["object", "null"]},
         "error": {
             "type": ["object", "null"],
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "details": {"type": "object"},
-                "retryable": {"type": "boolean"},
-                "suggestedFix": {"type": "string"},
-            },
             "required": ["code", "message", "retryable"],
         },
-        "meta": {
-            "type": "object",
-            "properties": {
-                "tool": {"type": "string"},
-                "action": {"type": ["string", "null"]},
-                "correlationId": {"type": "string"},
-                "durationMs": {"type": "integer", "minimum": 0},
-            },
-            "required": ["tool", "action", "correlationId", "durationMs"],
-        },
-        "details": {"type": "object"},
-        "logs": _STRING_LIST,
-        "warnings": _STRING_LIST,
-        "errors": {"type": "array", "items": {"type": "object"}},
-        "execution": {"type": "object"},
-        "files": {"type": "array", "items": {"type": "object"}},
+        "meta": {"type": "object", "required": ["tool", "action", "correlationId", "durationMs"]},
     },
     "required": ["ok", "summary", "result", "error", "meta"],
 }

@@ -9,6 +9,7 @@ from typing import Final
 from backends.godot.handlers import (
     animation,
     assets,
+    builder,
     inspection,
     node_attachments,
     nodes,
@@ -54,6 +55,7 @@ _SCENE: Final = (
     Action("update", "nodePath* props:object properties:object", nodes.edit, editor_method="edit_node"),
     Action("batch_create", "items*:items stopOnError:bool=true", nodes.add_many, editor_method="add_nodes"),
     Action("create_tilemap", "nodeName* parentNodePath tileSetPath tileSetTexturePath tileSize:xy cells:cells layer:int>=0=0", tiles.create_tilemap),
+    Action("create_ui", "parentNodePath uiRootType=Control uiRootName=Ui uiControlType uiControlName elements:items", builder.create_ui),
     Action("attach_script", "nodePath* scriptPath*", node_attachments.attach_script, editor_method="attach_script"),
     Action("attach_components", "nodePath* components*:components", nodes.attach_components),
     Action("rename", "nodePath* newName*", nodes.rename, editor_method="rename_node", gated_operation="rename_node"),
@@ -143,6 +145,23 @@ _LOG: Final = (
     Action("clear_output", "p", running.clear_output),
 )
 
+_BUILDER: Final = (
+    Action("lighting_preset", "parentNodePath lightingPreset:(basic_3d|basic_2d|sunny|overcast|sunset|night|indoor)=basic_3d", builder.lighting),
+    Action("create_primitive", "parentNodePath nodeName* primitive:(box|sphere|cylinder|capsule|plane|torus|prism)=box", builder.primitive),
+    Action("create_ui_template", "parentNodePath uiTemplate:(basic|hud|menu|main_menu|pause_menu|dialogue_box|inventory_grid)=basic", builder.ui_template),
+    Action("create_audio_player", "parentNodePath nodeName* streamPath bus=Master autoplay:bool=false volumeDb:num=0 is3D:bool=false", presets.audio_player),
+    Action("spawn_fps_controller", "parentNodePath nodeName=FpsController scriptPath=fps_controller.gd", builder.fps_controller),
+    Action("create_health_bar_ui", "parentNodePath nodeName=HealthBar", builder.health_bar),
+    Action("spawn_spinning_pickup", "parentNodePath nodeName=Pickup scriptPath=spinning_pickup.gd", builder.spinning_pickup),
+    Action("create_particle_effect", "parentNodePath nodeName effect:(fire|smoke|rain|sparks)=sparks", builder.particle_effect),
+    Action("generate_terrain_mesh", "parentNodePath nodeName=Terrain size:int>=1<=256=32 heightScale:num=5 seed:int=0 frequency:num=0.02 octaves:int>=1<=10=4", builder.terrain_mesh),
+    Action("create_terrain_material", "materialPath=terrain_material.tres", builder.terrain_material),
+    Action("create_trigger_area", "parentNodePath nodeName* is3D:bool=false", builder.trigger_area),
+    Action("create_rigidbody", "parentNodePath nodeName* is3D:bool=false mass:num>=0.001=1", builder.rigid_body),
+    Action("set_anchor_preset", f"nodePath* anchorPreset*:({_PRESETS})", presets.anchor_preset),
+    Action("set_anchor_values", f"nodePath* {_SIDES}", presets.anchor_values),
+)
+
 _GAME: Final = (
     Action("start", "P scene resolution", playing.start),
     Action("stop", "P", playing.stop),
@@ -170,6 +189,7 @@ MANAGER_TOOLS: Final = (
     Tool("godot_asset_manager", "Asset manager", "Files, imports and scene files of a project.", WRITE, "", actions=_ASSET, common_signature=_TIMEOUT, destructive=True, timeout=300.0),
     Tool("godot_code_manager", "Code manager", "Scripts, shaders and text files of a project.", WRITE, "", actions=_CODE, common_signature=_TIMEOUT, destructive=True),
     Tool("godot_project_config_manager", "Project config manager", "Settings, input map and saved data of a project.", WRITE, "", actions=_CONFIG, common_signature=_TIMEOUT, destructive=True),
+    Tool("godot_builder_manager", "Builder manager", "Add common parts of a game: lights, primitives, menus, controllers, terrain.", WRITE, "", actions=_BUILDER, common_signature=f"P s {_TIMEOUT}"),
     Tool("godot_game_manager", "Game manager", "Play a game that waits between calls: run frames, send input, wait for a condition, look, take pictures.", READ, "", actions=_GAME, read_only=False, open_world=True, timeout=600.0),
     Tool("godot_log_manager", "Log manager", "Output of the running project.", READ, "", actions=_LOG),
     Tool("meta_tool_manager", "Tool guide", "Find a tool and see its parameters.", READ, "", actions=_META),

@@ -11,6 +11,8 @@ import pytest
 
 from backends.godot import platformer
 from backends.godot.engine import display
+from tests.backends.godot.authoring_rows import GAME_ROWS
+from tests.backends.godot.test_every_tool import run_rows
 from tests.prerequisites import skip_or_fail
 
 Json = dict[str, Any]
@@ -104,6 +106,11 @@ async def test_agent_builds_and_plays_a_platformer(engine_harness: Any, tmp_path
     assert count_color(pictures[-1], (0, 191, 255)) == 0
     assert count_color(pictures[0], (0, 100, 0)) > 300
     assert {path.relative_to(project) for path in Path(project).rglob("*") if ".godot" not in path.as_posix()} == files
+
+
+async def test_every_action_of_the_game_manager_returns_the_expected_result(open_harness: Any, engine: Path) -> None:
+    async with open_harness(godot_path=str(engine), allow_dangerous_ops=True) as harness:
+        await run_rows(harness, GAME_ROWS)
 
 
 async def test_screenshot_is_image_content_beside_the_file(engine_harness: Any) -> None:
