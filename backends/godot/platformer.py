@@ -11,7 +11,7 @@ Step = tuple[str, Json]
 
 LEVEL: Final = "level.tscn"
 _TILE: Final = 32
-_FLOOR: Final = 10
+_GROUND_ROW: Final = 10
 """Row of the tile map that the player walks on."""
 
 _PLAYER: Final = """extends CharacterBody2D
@@ -102,11 +102,11 @@ def steps(project: str) -> list[Step]:
         return on(scene, "connect_signal", **ends, method="_on_body_entered")
 
     ground = [
-        {"position": {"x": x, "y": y}, "sourceId": 0, "atlasCoords": {"x": 0 if y == _FLOOR else 1, "y": 0}}
+        {"position": {"x": x, "y": y}, "sourceId": 0, "atlasCoords": {"x": 0 if y == _GROUND_ROW else 1, "y": 0}}
         for x in range(36)
-        for y in range(_FLOOR, _FLOOR + 4)
+        for y in range(_GROUND_ROW, _GROUND_ROW + 4)
     ]
-    floor = _FLOOR * _TILE
+    ground_y = _GROUND_ROW * _TILE
     actions = [
         {"name": "walk_left", "keys": ["LEFT"]},
         {"name": "walk_right", "keys": ["RIGHT"]},
@@ -163,20 +163,20 @@ def steps(project: str) -> list[Step]:
         on(LEVEL, "create_scene", rootNodeType="Node2D"),
         on(LEVEL, "create_tilemap_layer", nodeName="Ground", tilesetPath="ground.tres"),
         on(LEVEL, "paint_tiles", tilemapNodePath="Ground", tiles=ground),
-        node(LEVEL, "CharacterBody2D", "Player", position=[100, floor - 60]),
+        node(LEVEL, "CharacterBody2D", "Player", position=[100, ground_y - 60]),
         box(LEVEL, "Player", 20, 28),
         block(LEVEL, "deepskyblue", 20, 28, "Player"),
         on(LEVEL, "attach_script", nodePath="Player", scriptPath="player.gd"),
         node(LEVEL, "Node2D", "Coins"),
         on(LEVEL, "instance_scene", instancePath="coin.tscn", parentNodePath="Coins", instanceName="Coin1"),
         on(LEVEL, "instance_scene", instancePath="coin.tscn", parentNodePath="Coins", instanceName="Coin2"),
-        at("Coins/Coin1", 260, floor - 16),
-        at("Coins/Coin2", 380, floor - 90),
+        at("Coins/Coin1", 260, ground_y - 16),
+        at("Coins/Coin2", 380, ground_y - 90),
         node(LEVEL, "Node2D", "Enemies"),
         on(LEVEL, "instance_scene", instancePath="enemy.tscn", parentNodePath="Enemies", instanceName="Thorn"),
         on(LEVEL, "instance_scene", instancePath="boss.tscn", parentNodePath="Enemies", instanceName="Boss"),
-        at("Enemies/Thorn", 600, floor - 12),
-        at("Enemies/Boss", 900, floor - 24),
+        at("Enemies/Thorn", 600, ground_y - 12),
+        at("Enemies/Boss", 900, ground_y - 24),
         # A child of an instance, changed here alone.
         on(LEVEL, "edit_node", nodePath="Enemies/Thorn/Picture", properties={"color": "darkgreen"}),
         on(LEVEL, "setup_audio_player", nodeName="Song", bus="Music"),

@@ -159,7 +159,7 @@ ROWS: list[tuple[str, Json, str | None]] = [
     ("create_gpu_particles", {**SCENE, "nodeName": "Sparks", "amount": 20, "materialPath": "sparks.tres"}, None),
     # ---- navigation ----
     ("create_navigation_region", {**SCENE, "nodeName": "Paths"}, None),
-    ("bake_navigation_mesh", {"meshPath": "floor.tres", "is3D": True, "agentRadius": 0.5}, None),
+    ("bake_navigation_mesh", {"meshPath": "navigation.tres", "is3D": True, "agentRadius": 0.5}, None),
     # ---- user interface ----
     (
         "create_ui_container",
@@ -235,7 +235,7 @@ BUILDER_ROWS: list[tuple[str, Json, str | None]] = [
             ("create_particle_effect", {**SCENE, "effect": "fire"}, None),
             ("generate_terrain_mesh", {**SPACE, "size": 8, "seed": 3}, None),
             ("create_terrain_material", {}, None),
-            ("create_trigger_area", {**SCENE, "nodeName": "Door"}, None),
+            ("create_trigger_area", {**SCENE, "nodeName": "Gate"}, None),
             ("create_rigidbody", {**SPACE, "nodeName": "Crate", "is3D": True}, None),
             ("set_anchor_preset", {**SPACE, "nodePath": "HealthBar/Bar", "anchorPreset": "top_wide"}, None),
             ("set_anchor_values", {**SPACE, "nodePath": "HealthBar/Bar", "offsetLeft": 8}, None),

@@ -1,5 +1,9 @@
 """Scenes resolved to one tree: instances, inheritance, overrides and editable children."""
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from backends.godot.text import node_edits
@@ -179,3 +183,40 @@ def test_scene_of_godot_3_is_resolved() -> None:
 [node name="B" parent="." instance=ExtResource( 1 )]
 """
     assert paths(resolve(text)) == [".", "B", "B/Form", "B/Form/Deep"]
+
+
+def test_edit_of_ten_thousand_nodes_changes_one_line_and_costs_little_more_than_parsing() -> None:
+    nodes = "".join(
+        f'\n[node name="N{n}" type="Node2D" parent="."]\nposition = Vector2({n}, 2)\n' for n in range(10_000)
+    )
+    text = f'[gd_scene format=3]\n\n[node name="Main" type="Node2D"]\n{nodes}'
+    values = {"position": "Vector2(9, 9)"}
+
+    def by_text() -> Scene:
+        return Scene(Scene(text).with_properties("N5000", values).text)
+
+    def by_tree() -> Scene:
+        tree = resolve(text)
+        return Scene(tree.with_section(tree.find("N5000")).with_properties("N5000", values).text)
+
+    after = by_tree().text.splitlines()
+    before = text.splitlines()
+    assert len(after) == len(before)
+    assert sum(new != old for new, old in zip(after, before, strict=True)) == 1
+    assert cpu_seconds(by_tree) < 2 * cpu_seconds(by_text)
+    shown, count, left_out = view(text)
+    assert (count, left_out, len(shown["children"])) == (500, 9501, 499)
+
+
+def view(text: str) -> tuple[dict[str, Any], int, int]:
+    tree = resolve(text)
+    return tree.view(tree.root, max_depth=None, max_nodes=500)
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    taken: list[float] = []
+    for _ in range(2):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return min(taken)
