@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from backends.godot.engine.sandbox import Sandbox
 from gateway.errors import Fault, Kind
 
 _START_SECONDS: Final = 15
@@ -52,10 +53,12 @@ async def virtual_display(home: Path) -> AsyncGenerator[dict[str, str], None]:
     reading, writing = os.pipe()
     process = None
     try:
-        # Only a client with the cookie is let in: other games run as the same user.
+        # Only a client with the cookie is let in: other games run as the same user. The launcher ends the display
+        # when the gateway dies.
+        options = ("-screen", "0", SCREEN, "-nolisten", "tcp", "-noreset", "-auth", str(cookie))
+        command = (program, "-displayfd", str(writing), *options)
         process = await asyncio.create_subprocess_exec(
-            *(program, "-displayfd", str(writing), "-screen", "0", SCREEN, "-nolisten", "tcp", "-noreset"),
-            *("-auth", str(cookie)),
+            *Sandbox().wrap_command(command, home, home),
             env={"PATH": os.defpath, "HOME": str(home)},
             stdin=DEVNULL,
             stdout=DEVNULL,
