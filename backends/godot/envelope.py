@@ -57,6 +57,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     files: tuple[Json, ...] = ()
     execution: Json = field(default_factory=dict[str, Any])
+    images: tuple[str, ...] = ()
+    """PNG files in base64, which the answer has as image content."""
 
 
 def render_success(outcome: Outcome, meta: Json) -> Json:
@@ -75,7 +77,9 @@ def render_success(outcome: Outcome, meta: Json) -> Json:
     if outcome.execution:
         envelope["execution"] = outcome.execution
     text = json.dumps(envelope, ensure_ascii=False, indent=1)
-    return {"content": [{"type": "text", "text": text}], "structuredContent": envelope, "isError": False}
+    content: list[Json] = [{"type": "text", "text": text}]
+    content += [{"type": "image", "data": image, "mimeType": "image/png"} for image in outcome.images]
+    return {"content": content, "structuredContent": envelope, "isError": False}
 
 
 def build_meta(tool: str, action: str | None, correlation_id: str, duration_ms: int) -> Json:
@@ -94,7 +98,10 @@ def render_error(error: Json, tool: str, arguments: Json) -> Json:
         shown["details"] = details
     action = arguments.get("action")
     duration = error["details"].get(DURATION_KEY, 0)
+    # The outcome of each part of a batch is also where a successful batch has it.
+    parts: Json = {"details": details} if "results" in details else {}
     return {
+        **parts,
         "ok": False,
         "summary": error["message"],
         "result": None,
@@ -104,9 +111,8 @@ def render_error(error: Json, tool: str, arguments: Json) -> Json:
     }
 
 
-_STRING_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}}
-
 OUTPUT_SCHEMA: Final[Json] = {
+    # Every tool of the list carries it, so it says only what a client relies on.
     "type": "object",
     "properties": {
         "ok": {"type": "boolean"},
@@ -114,31 +120,9 @@ OUTPUT_SCHEMA: Final[Json] = {
         "result": {"type": ["object", "null"]},
         "error": {
             "type": ["object", "null"],
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "details": {"type": "object"},
-                "retryable": {"type": "boolean"},
-                "suggestedFix": {"type": "string"},
-            },
             "required": ["code", "message", "retryable"],
         },
-        "meta": {
-            "type": "object",
-            "properties": {
-                "tool": {"type": "string"},
-                "action": {"type": ["string", "null"]},
-                "correlationId": {"type": "string"},
-                "durationMs": {"type": "integer", "minimum": 0},
-            },
-            "required": ["tool", "action", "correlationId", "durationMs"],
-        },
-        "details": {"type": "object"},
-        "logs": _STRING_LIST,
-        "warnings": _STRING_LIST,
-        "errors": {"type": "array", "items": {"type": "object"}},
-        "execution": {"type": "object"},
-        "files": {"type": "array", "items": {"type": "object"}},
+        "meta": {"type": "object", "required": ["tool", "action", "correlationId", "durationMs"]},
     },
     "required": ["ok", "summary", "result", "error", "meta"],
 }

@@ -48,7 +48,7 @@ def read_text(location: ProjectPath, label: str = "The file") -> str:
 def write(location: ProjectPath, data: bytes, *, overwrite: bool = True) -> int:
     """Write the file atomically, create missing folders, and return the size.
 
-    Raises `Fault(DENIED)` for an existing file when `overwrite` is false.
+    Raises `Fault(INVALID_INPUT)` for an existing file when `overwrite` is false.
     """
     with _open_parent(location, "The file", create=True) as folder:
         if not overwrite and _exists(location.path.name, folder):
@@ -94,7 +94,7 @@ def delete(location: ProjectPath, label: str = "The file") -> None:
 
 
 def rename(location: ProjectPath, target: ProjectPath) -> None:
-    """Rename a file. Raises `Fault(DENIED)` when the target exists."""
+    """Rename a file. Raises `Fault(INVALID_INPUT)` when the target exists."""
     with (
         _open_parent(location, "The file") as source_folder,
         _open_parent(target, "The file", create=True) as target_folder,
@@ -136,10 +136,11 @@ def walk(
 
 
 def already_exists(location: ProjectPath) -> Fault:
-    """Build the fault for a file that must not be replaced."""
+    """Build the fault for a file that must not be replaced: the path is an argument that does not fit."""
     return Fault(
-        Kind.DENIED,
+        Kind.INVALID_INPUT,
         f"{location.res} already exists.",
+        details={"exists": location.res},
         suggested_fix="Choose another path, or set overwrite if the tool has that parameter.",
     )
 

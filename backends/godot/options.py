@@ -15,6 +15,11 @@ class Options(BaseModel):
         description="Folders that may contain projects. Relative paths are resolved in each tenant's own folder;"
         " absolute paths belong to the tenant `default` unless they contain {tenant}.",
     )
+    profile: Literal["core", "full"] = Field(
+        default="full",
+        description="Which tools are listed. `core`: the 25 that make a game, for clients with a small context;"
+        " `full`: all.",
+    )
     godot_path: str | None = Field(
         default=None, description="Path of the Godot executable. Default: `godot` on PATH. Empty: no engine."
     )

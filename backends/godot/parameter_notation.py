@@ -74,6 +74,29 @@ _EVENT = _closed_object(
     },
     "type",
 )
+_INT = _BASIC_TYPES["int"]
+_BOOL = _BASIC_TYPES["bool"]
+_XY = _closed_object({"x": _NUM, "y": _NUM}, "x", "y")
+_XYZ = _closed_object({"x": _NUM, "y": _NUM, "z": _NUM}, "x", "y", "z")
+_RGBA = _closed_object({"r": _NUM, "g": _NUM, "b": _NUM, "a": _NUM}, "r", "g", "b")
+_TILE = _closed_object(
+    {"position": _XY, "sourceId": _INT, "atlasCoords": _XY, "alternativeTile": _INT},
+    "position",
+    "sourceId",
+    "atlasCoords",
+)
+_TRANSITION = _closed_object(
+    {
+        "from": _STR,
+        "to": _STR,
+        "autoAdvance": _BOOL,
+        "advanceCondition": _STR,
+        "xfadeTime": {"type": "number", "minimum": 0},
+        "switchMode": {"enum": ["immediate", "sync", "at_end"]},
+    },
+    "from",
+    "to",
+)
 _KEYS: Json = _array({"type": ["string", "integer"]})
 
 NESTED: Final[Mapping[str, Json]] = {
@@ -89,6 +112,63 @@ NESTED: Final[Mapping[str, Json]] = {
         _closed_object({"name": _STR, "keys": _KEYS, "deadzone": _NUM}, "name"), minItems=1, maxItems=100
     ),
     "paths": _array(_STR, minItems=1),
+    "list": {"type": "array"},
+    "condition": _closed_object(
+        {
+            "nodePath": _STR,
+            "property": _STR,
+            "is": {"enum": ["equal", "not_equal", "greater", "less"]},
+            "value": {},
+            "exists": _BOOL,
+        },
+        "nodePath",
+    ),
+    "inputEvents": _array(
+        _closed_object(
+            {
+                "type": {"enum": ["action", "key", "mouse_button", "mouse_motion", "joypad_button", "joypad_axis"]},
+                "name": _STR,
+                "key": _STR,
+                "pressed": _BOOL,
+                "frames": {"type": "integer", "minimum": 1, "description": "Frames after which an action is released."},
+                "strength": _NUM,
+                "button": {"type": ["string", "integer"]},
+                "x": _NUM,
+                "y": _NUM,
+                "axis": _INT,
+                "value": _NUM,
+            },
+            "type",
+        ),
+        minItems=1,
+        maxItems=100,
+    ),
+    "xy": _XY,
+    "xyz": _XYZ,
+    "rgba": _RGBA,
+    "tiles": _array(_TILE, minItems=1, maxItems=10_000),
+    "cells": _array(
+        _closed_object({"x": _INT, "y": _INT, "sourceId": _INT, "atlasCoords": _XY}, "x", "y"), maxItems=10_000
+    ),
+    "states": _array(
+        _closed_object({"name": _STR, "animation": _STR, "blendPosition": _NUM}, "name"), minItems=1, maxItems=100
+    ),
+    "transitions": _array(_TRANSITION, maxItems=500),
+    "blendPoints": _array(
+        _closed_object({"animation": _STR, "position": _NUM, "positionX": _NUM, "positionY": _NUM}, "animation"),
+        minItems=1,
+        maxItems=100,
+    ),
+    "shapeParams": _closed_object({"sizeX": _NUM, "sizeY": _NUM, "sizeZ": _NUM, "radius": _NUM, "height": _NUM}),
+    "layerNames": _array(
+        _closed_object({"layer": {"type": "integer", "minimum": 1, "maximum": 32}, "name": _STR}, "layer", "name"),
+        minItems=1,
+    ),
+    "entityMapping": _array(
+        _closed_object(
+            {"ldtkIdentifier": _STR, "godotNodeType": _STR, "properties": _OBJ}, "ldtkIdentifier", "godotNodeType"
+        )
+    ),
     "scalar": {"type": ["string", "number", "boolean"]},
 }
 

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from backends.godot.envelope import Outcome
-from backends.godot.handlers import assets, exporting, nodes, projects, running, scenes, scripts, settings
+from backends.godot.handlers import assets, exporting, inspection, projects, running, scenes, scripts, settings
 from backends.godot.handlers.scripts import TEMPLATES
 from backends.godot.paths import Project
 from backends.godot.services import Services
@@ -55,7 +55,7 @@ RESOURCES: Final = (
     ProjectResource("godot://export/presets", "Export presets", exporting.list_presets),
     ProjectResource("godot://system/version", "Engine version", projects.version, needs_project=False),
     ProjectResource("godot://scenes", "Scenes", scenes.list_scenes),
-    ProjectResource("godot://scene/{path}/tree", "Node tree", nodes.tree, "scenePath"),
+    ProjectResource("godot://scene/{path}/tree", "Node tree", inspection.tree, "scenePath"),
     ProjectResource("godot://scene/{path}", "Scene", scenes.read, "scenePath", text_field="content"),
     ProjectResource("godot://scripts", "Scripts", scripts.list_scripts),
     ProjectResource("godot://script/errors", "Script errors", scripts.check),

@@ -24,7 +24,7 @@ from backends.godot.paths import Project
 from backends.godot.refused_calls import RefusedCallAudit
 from backends.godot.services import Services
 from backends.godot.tool import Tool, ToolCall
-from backends.godot.tool_table import TOOLS
+from backends.godot.tool_table import select_tools
 from backends.lists import answer_lists
 from gateway.contract import Host, Json
 from gateway.errors import Fault, Kind
@@ -38,13 +38,14 @@ _INSTRUCTIONS: Final = (
 
 def create_server(host: Host) -> Server[Any]:
     """Create the MCP server with its services, request handlers and lifespan."""
-    services = Services(host, TOOLS)
+    listed = select_tools(host.options.profile)
+    services = Services(host, listed)
     host.add_routes(*EditorBridge(host).routes())
     host.on_refusal(RefusedCallAudit(services).record)
-    tools = [tool.definition(gate_open=services.options.allow_dangerous_ops) for tool in TOOLS.values()]
+    tools = [tool.definition(gate_open=services.options.allow_dangerous_ops) for tool in listed.values()]
 
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
-        tool = TOOLS.get(params.name)
+        tool = listed.get(params.name)
         if tool is None:
             raise Fault(Kind.UNSUPPORTED, f"There is no tool {params.name!r}.")
 

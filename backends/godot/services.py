@@ -10,10 +10,12 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from backends.godot.audit import AuditLog
+from backends.godot.class_data import ClassData
 from backends.godot.editor import Editors
 from backends.godot.engine.process import Engine, LineListener, ProcessResult, run_to_completion
 from backends.godot.engine.worker import EnginePool, OperationResult
 from backends.godot.events import EditorEvents
+from backends.godot.games import Games
 from backends.godot.options import Options
 from backends.godot.paths import PROJECT_FILE, Project, Roots
 from backends.godot.project_runs import ProjectRuns
@@ -32,10 +34,12 @@ class Services:
         self.options: Options = host.options
         self.host = host
         self.engine = Engine(self.options)
+        self.class_data = ClassData()
         self.engine_pool = EnginePool(self.engine, self.options)
         self.editors = Editors(host)
         self.events = EditorEvents(host)
         self.runs = ProjectRuns(self.options)
+        self.games = Games(self.engine, self.options)
         self.audit = AuditLog(self.options.audit_max_bytes, self.options.audit_backups)
         self.roots = Roots(self.options.roots)
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
@@ -128,6 +132,7 @@ class Services:
 
     async def close(self) -> None:
         await self.runs.close()
+        await self.games.close()
         await self.engine_pool.close()
 
 

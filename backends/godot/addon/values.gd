@@ -59,7 +59,12 @@ func property(object: Object, script: Variant, name: String) -> Variant:
 
 func typed(given: Variant, known: Dictionary) -> Variant:
 	var type: int = known["type"]
-	if given is Dictionary and given.has("$type"):
+	if given is Dictionary and given.has("$literal"):
+		given = str_to_var(str(given["$literal"]))
+		# A literal has its types already.
+		if type == TYPE_NIL or typeof(given) == type:
+			return given
+	elif given is Dictionary and given.has("$type"):
 		given = _built(given)
 	elif given is Dictionary and given.has("$resource"):
 		return _resource(given, known)
@@ -79,7 +84,7 @@ func typed(given: Variant, known: Dictionary) -> Variant:
 
 func _converted(given: Variant, type: int) -> Variant:
 	if typeof(given) == type:
-		return given
+		return _whole(given) if given is Array or given is Dictionary else given
 	match type:
 		TYPE_NIL:
 			return _whole(given)
@@ -103,7 +108,7 @@ func _converted(given: Variant, type: int) -> Variant:
 			parts[PARTS[type][index]] = given[index]
 		return _built(parts)
 	if given is Array:
-		return type_convert(given, type) if type >= TYPE_PACKED_BYTE_ARRAY else given
+		return type_convert(_whole(given), type) if type >= TYPE_PACKED_BYTE_ARRAY else given
 	return given
 
 
@@ -113,6 +118,10 @@ func _whole(given: Variant) -> Variant:
 		return int(given)
 	if given is Array:
 		return given.map(_whole)
+	if given is Dictionary and given.has("$literal"):
+		return str_to_var(str(given["$literal"]))
+	if given is Dictionary and given.has("$resource"):
+		return _resource(given, {})
 	if given is Dictionary:
 		var whole := {}
 		for key: Variant in given:

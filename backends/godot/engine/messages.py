@@ -51,3 +51,17 @@ def parse_messages(lines: list[str]) -> list[Message]:
 
 def parse_errors(lines: list[str]) -> list[Message]:
     return [each for each in parse_messages(lines) if each.severity == "error"]
+
+
+_SHADER_LINE: Final = re.compile(r"\((?P<file>[^()]*):(?P<line>\d+)\)\s*$")
+
+
+def parse_shader_errors(lines: list[str]) -> list[Message]:
+    """Return the errors of the shader compiler, each with its line."""
+    found: list[Message] = []
+    for index, line in enumerate(lines):
+        if line.startswith("SHADER ERROR: "):
+            where = _SHADER_LINE.search(lines[index + 1]) if index + 1 < len(lines) else None
+            file, number = (where["file"], int(where["line"])) if where else (None, None)
+            found.append(Message("error", line.removeprefix("SHADER ERROR: "), file, number))
+    return found

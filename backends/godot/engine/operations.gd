@@ -7,11 +7,13 @@ const LINE := 1 << 22
 var _mark := ""
 var _failure := {}
 var _values: RefCounted
+var _author: RefCounted
 
 
 func _initialize() -> void:
 	# The editor add-on converts values by the same rules.
 	_values = load(get_script().resource_path.get_base_dir().path_join("../addon/values.gd").simplify_path()).new()
+	_author = load(get_script().resource_path.get_base_dir().path_join("authoring/core.gd")).new(self, _values)
 	_mark = OS.read_string_from_stdin(LINE).strip_edges()
 	while true:
 		var line := OS.read_string_from_stdin(LINE)
@@ -103,7 +105,7 @@ func op_read_back(params: Dictionary) -> Variant:
 			return null
 		var stored := _stored(state, index)
 		for name: String in expected["values"]:
-			if not stored.has(name) or _shown(stored[name]) != expected["values"][name]:
+			if not stored.has(name) or _author.digest(stored[name]) != expected["values"][name]:
 				wrong.append("%s:%s" % [expected["path"], name])
 	return {"wrong": wrong, "nodes": state.get_node_count()}
 
@@ -141,6 +143,18 @@ func op_load_resource(params: Dictionary) -> Variant:
 	if not found is Resource:
 		return _fail("invalid", "The engine cannot load %s." % params["path"])
 	return {"class": found.get_class()}
+
+
+# Returns a scene in binary form, or an imported one, as text.
+func op_scene_text(params: Dictionary) -> Variant:
+	var scene: Variant = ResourceLoader.load(params["scene"], "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not scene is PackedScene:
+		return _fail("invalid", "The engine cannot load %s as a scene." % params["scene"])
+	var scratch := "user://gatehouse_reading.tscn"
+	var code := ResourceSaver.save(scene, scratch)
+	var text := FileAccess.get_file_as_string(scratch) if code == OK else ""
+	DirAccess.remove_absolute(scratch)
+	return {"text": text} if not text.is_empty() else _fail("internal", "The engine could not read %s." % params["scene"])
 
 
 # Writes a temporary file, which the gateway moves to its final path.
@@ -183,34 +197,12 @@ func op_mesh_library(params: Dictionary) -> Variant:
 	return {"items": library.get_item_list().size()}
 
 
+# Changes a node or a resource through the engine and returns what a file must store for it.
+func op_author(params: Dictionary) -> Variant:
+	return _author.run(params)
+
+
 # ---- values -------------------------------------------------------------------------------------------------------
-
-
-# Returns each value as the engine writes it, after setting it on an object of the class and reading it back.
-func op_values(params: Dictionary) -> Variant:
-	var type := str(params.get("class", ""))
-	var script: Variant = null
-	if params.has("scene"):
-		var state := _state(params["scene"])
-		var index := _index(state, params["node"]) if state != null else -1
-		if index < 0:
-			return null
-		var kind := _kind(state, index)
-		type = kind["class"]
-		script = kind["script"]
-	else:
-		var resolved: Variant = _resolve(type, params.get("base", "Node"))
-		if resolved == null:
-			return null
-		type = resolved["class"]
-		script = resolved["script"]
-	var object: Object = ClassDB.instantiate(type)
-	var values := {}
-	for name: String in params.get("properties", {}):
-		values[name] = _settle(object, script, name, params["properties"][name])
-	if object is Node:
-		object.free()
-	return {"class": type, "script": script.resource_path if script is Script else "", "values": values}
 
 
 # Finds an engine class or a `class_name` of the project's scripts.
@@ -236,47 +228,12 @@ func _similar(type: String) -> Array:
 	return found.slice(0, 5)
 
 
-func _settle(object: Object, script: Variant, name: String, given: Variant) -> Variant:
-	var value: Variant = _value(object, script, name, given)
-	if not _failure.is_empty():
-		return null
-	if value is Resource:
-		if value.resource_path.is_empty():
-			return {"sub": value.get_class(), "properties": _changed(value)}
-		return {"resource": value.resource_path, "class": _saved_class(value), "uid": _uid(value.resource_path)}
-	if name in object and not name.begins_with("metadata/"):
-		object.set(name, value)
-		if not _values.same(object.get(name), value):
-			return _fail("invalid", "%s does not take this value." % name, {"property": name})
-		value = object.get(name)
-	return {"text": var_to_str(value)}
-
-
 func _value(object: Object, script: Variant, name: String, given: Variant) -> Variant:
 	var value: Variant = _values.settled(object, script, name, given)
 	var failure: Dictionary = _values.failure
 	if not failure.is_empty():
 		return _fail(failure["kind"], failure["message"], failure["details"])
 	return value
-
-
-func _saved_class(value: Resource) -> String:
-	if value is Script:
-		return "Script"
-	return "PackedScene" if value is PackedScene else ("Texture2D" if value is Texture2D else value.get_class())
-
-
-# Returns only the values that differ from a new object of the class.
-func _changed(value: Resource) -> Dictionary:
-	var fresh: Object = ClassDB.instantiate(value.get_class())
-	var changed := {}
-	for each in value.get_property_list():
-		var name := str(each["name"])
-		if not each["usage"] & PROPERTY_USAGE_STORAGE or name in ["script", "resource_local_to_scene", "resource_name"]:
-			continue
-		if value.get(name) != fresh.get(name) and not value.get(name) is Object:
-			changed[name] = var_to_str(value.get(name))
-	return changed
 
 
 # ---- resources, identifiers, classes ------------------------------------------------------------------------------
@@ -356,6 +313,39 @@ func _named(entries: Array, type: String) -> Array:
 		elif each["usage"] & PROPERTY_USAGE_STORAGE:
 			shown.append({"name": str(each["name"]), "type": type_string(each["type"])})
 	return shown
+
+
+# Compiles a shader; the engine prints the errors.
+func op_compile_shader(params: Dictionary) -> Variant:
+	var shader: Variant = ResourceLoader.load(params["path"], "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not shader is Shader:
+		return _fail("invalid", "The engine cannot load %s as a shader." % params["path"])
+	var found := []
+	for each in shader.get_shader_uniform_list():
+		found.append({"name": str(each["name"]), "type": type_string(each["type"])})
+	return {"uniforms": found}
+
+
+func op_has_method(params: Dictionary) -> Variant:
+	if ClassDB.class_has_method(params["class"], params["method"]):
+		return {"found": true}
+	var script: Variant = load(params["script"]) if params["script"] != "" else null
+	while script is Script:
+		for each in script.get_script_method_list():
+			if str(each["name"]) == params["method"]:
+				return {"found": true}
+		script = script.get_base_script()
+	return {"found": false}
+
+
+# The value that a script gives a property before the scene sets it.
+func op_script_default(params: Dictionary) -> Variant:
+	var script: Variant = load(params["script"])
+	if script is Script:
+		for each in script.get_script_property_list():
+			if str(each["name"]) == params["property"]:
+				return {"found": true, "literal": var_to_str(script.get_property_default_value(params["property"]))}
+	return {"found": false}
 
 
 func op_search_classes(params: Dictionary) -> Variant:

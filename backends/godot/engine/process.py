@@ -7,7 +7,7 @@ import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,14 +98,16 @@ async def probe_version(program: Path, home: Path, sandbox: Sandbox) -> str:
     return output_lines[-1]
 
 
-def build_environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
+def build_environment(
+    home: Path, *, windowed: bool = False, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return a minimal environment. Project code can read it, so it contains nothing from the gateway's own."""
     scratch = home / "tmp"
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-    variables = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
+    found = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
     if windowed:
-        variables |= {name: os.environ[name] for name in _DISPLAY_VARIABLES if name in os.environ}
-    return variables
+        found |= {name: os.environ[name] for name in _DISPLAY_VARIABLES if name in os.environ}
+    return found | dict(variables or {})
 
 
 @asynccontextmanager
@@ -122,16 +124,23 @@ async def running_process(
 
 
 async def launch(
-    command: Sequence[str], folder: Path, home: Path, sandbox: Sandbox, *, stdin: bool = False, windowed: bool = False
+    command: Sequence[str],
+    folder: Path,
+    home: Path,
+    sandbox: Sandbox,
+    *,
+    stdin: bool = False,
+    windowed: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Process:
     """Start the command inside the sandbox, in its own session. Raises `Fault` when it cannot start."""
     await asyncio.to_thread(sandbox.check)
-    variables = build_environment(home, windowed=windowed)
+    environment = build_environment(home, windowed=windowed, variables=variables)
     try:
         return await asyncio.create_subprocess_exec(
             *sandbox.wrap_command(command, folder, home),
             cwd=folder,
-            env=variables,
+            env=environment,
             stdin=PIPE if stdin else DEVNULL,
             stdout=PIPE,
             stderr=PIPE,

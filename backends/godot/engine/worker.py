@@ -34,6 +34,8 @@ class OperationResult:
 
     value: Json
     logs: tuple[str, ...]
+    output: tuple[str, ...] = ()
+    """The last lines that the engine printed during the operation."""
 
 
 class EnginePool:
@@ -202,7 +204,9 @@ def _to_result(answer: Json, output: list[str]) -> OperationResult:
     if answer.get("ok"):
         value: Any = answer.get("value")
         return OperationResult(
-            cast("Json", value) if isinstance(value, dict) else {"value": value}, tuple(each.text for each in found)
+            cast("Json", value) if isinstance(value, dict) else {"value": value},
+            tuple(each.text for each in found),
+            tuple(output),
         )
     details: Json = dict(answer.get("details") or {})
     if found:

@@ -138,7 +138,7 @@ async def convert(call: ToolCall) -> Outcome:
 
 def _copy(source: Path, target: Path) -> None:
     if target.exists():
-        raise Fault(Kind.DENIED, "targetPath already exists.")
+        raise Fault(Kind.INVALID_INPUT, "targetPath already exists.")
     shutil.copytree(source, target, symlinks=True)
 
 

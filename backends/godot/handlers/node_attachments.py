@@ -3,36 +3,41 @@
 from backends.godot import files
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.nodes import edit
-from backends.godot.handlers.scene_editing import load_scene, resource_class, save_scene
+from backends.godot.handlers.scene_editing import load_tree, resource_class, save_scene
 from backends.godot.tool import ToolCall
 from gateway.errors import Fault, Kind
 
 
 async def attach_script(call: ToolCall) -> Outcome:
-    location, script = call.resolve_scene_path(), call.resolve_path("scriptPath")
+    script = call.resolve_path("scriptPath")
     if not files.exists(script) or resource_class(script) != "Script":
         raise Fault(
             Kind.NOT_FOUND, f"There is no script {script.res}.", suggested_fix="Create it with write_script first."
         )
-    scene = await load_scene(call, location)
-    node = scene.find(call.text("nodePath"))
-    after, reference = scene.with_external("Script", script.res)
+    location = call.resolve_scene_path()
+    tree = await load_tree(call, location)
+    node = tree.find(call.text("nodePath"))
+    after, reference = tree.with_section(node).with_external("Script", script.res)
     after = after.with_properties(node.path, {"script": reference})
     details = {"nodePath": node.path, "scriptPath": script.res}
     expected = {node.path: {"script": script.res}}
-    return await save_scene(call, location, scene, after, expected, f"Attached {script.res} to {node.path}.", details)
+    summary = f"Attached {script.res} to {node.path}."
+    return await save_scene(call, location, tree.scene, after, expected, summary, details)
 
 
 async def detach_script(call: ToolCall) -> Outcome:
     location = call.resolve_scene_path()
-    scene = await load_scene(call, location)
-    node = scene.find(call.text("nodePath"))
-    if node.section.property("script") is None:
+    tree = await load_tree(call, location)
+    node = tree.find(call.text("nodePath"))
+    found = node.stored("script")
+    if found is None or found[0] == "null":
         raise Fault(Kind.NOT_FOUND, f"{node.path} has no script.")
-    after = scene.without_property(node.path, "script")
-    return await save_scene(
-        call, location, scene, after, {}, f"Detached the script of {node.path}.", {"nodePath": node.path}
-    )
+    if found[1].scene is tree.scene and len(node.layers) == 1:
+        after = tree.scene.without_property(node.path, "script")
+    else:
+        after = tree.with_section(node).with_properties(node.path, {"script": "null"})
+    summary = f"Detached the script of {node.path}."
+    return await save_scene(call, location, tree.scene, after, {}, summary, {"nodePath": node.path})
 
 
 async def set_collision(call: ToolCall) -> Outcome:
@@ -48,16 +53,8 @@ async def apply_shader(call: ToolCall) -> Outcome:
     shader = call.resolve_path("shaderPath")
     if not files.exists(shader):
         raise Fault(Kind.NOT_FOUND, f"There is no shader {shader.res}.")
-    location = call.resolve_scene_path()
-    scene = await load_scene(call, location)
-    node = scene.find(call.text("nodePath"))
-    after, reference = scene.with_external("Shader", shader.res)
-    after, material = after.with_sub_resource("ShaderMaterial", {"shader": reference})
-    name = call.text("materialProperty", "material")
-    after = after.with_properties(node.path, {name: material})
-    details = {"nodePath": node.path, "shaderPath": shader.res, "materialProperty": name}
-    expected = {node.path: {name: "ShaderMaterial"}}
-    return await save_scene(call, location, scene, after, expected, f"Applied {shader.res} to {node.path}.", details)
+    material = {"$resource": "ShaderMaterial", "props": {"shader": shader.res}}
+    return await edit(call.with_arguments(properties={call.text("materialProperty", "material"): material}, props=None))
 
 
 async def load_sprite(call: ToolCall) -> Outcome:

@@ -51,18 +51,24 @@ def _project_name(project: Project) -> str:
     return str(found or project.root.name)
 
 
+_IGNORED: Final = "# The engine's cache, and the audit log of the gateway.\n.godot/\n.godot_mcp/\n"
+
+
 def create(call: ToolCall) -> Outcome:
     """Create the minimal `project.godot` that the engine can open."""
     project = call.project
     if (project.root / PROJECT_FILE).exists():
-        raise Fault(Kind.DENIED, "The folder already contains a project.", suggested_fix="Use another folder.")
+        raise Fault(Kind.INVALID_INPUT, "The folder already contains a project.", suggested_fix="Use another folder.")
     name = call.text("name", project.root.name)
     project.root.mkdir(parents=True, exist_ok=True)
     text = f"config_version=5\n\n[application]\n\nconfig/name={quote(name)}\n"
     text = settings.set_value(text, "application", "config/features", 'PackedStringArray("4.4")')
     size = files.write_text(settings_path(project), text)
-    made = (settings_path(project).describe("settings", size),)
-    return Outcome(f"Created the project {name}.", {"projectPath": str(project.root), "name": name}, files=made)
+    made = [settings_path(project).describe("settings", size)]
+    ignored = project.resolve(".gitignore")
+    if not files.exists(ignored):
+        made.append(ignored.describe("gitignore", files.write_text(ignored, _IGNORED)))
+    return Outcome(f"Created the project {name}.", {"projectPath": str(project.root), "name": name}, files=tuple(made))
 
 
 def info(call: ToolCall) -> Outcome:

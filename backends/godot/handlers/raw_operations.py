@@ -163,7 +163,10 @@ async def run_tools(call: ToolCall) -> Outcome:
         "stoppedEarly": len(results) < len(operations),
         "results": results,
     }
-    return Outcome(f"{succeeded} of {len(operations)} operations succeeded.", details)
+    summary = f"{succeeded} of {len(operations)} operations succeeded."
+    if failed := next((each for each in results if not each["success"]), None):
+        raise Fault(Kind.INTERNAL, summary, code=failed["error"]["code"], details=details, retryable=False)
+    return Outcome(summary, details)
 
 
 async def _invoke_tool(call: ToolCall, operation: Json) -> Json:
@@ -185,7 +188,11 @@ async def _invoke_tool(call: ToolCall, operation: Json) -> Json:
         error = {"code": CODES[Kind.INTERNAL], "message": foreign.message}
         return {"success": False, "error": error, "durationMs": _elapsed_ms(started)}
     envelope: Json = result.get("structuredContent") or {}
-    return {"success": bool(envelope.get("ok")), "result": envelope.get("result"), "durationMs": _elapsed_ms(started)}
+    if not envelope.get("ok"):
+        error = envelope.get("error") or {"code": CODES[Kind.INTERNAL], "message": "The tool failed."}
+        shown = {"code": error["code"], "message": error["message"]}
+        return {"success": False, "error": shown, "durationMs": _elapsed_ms(started)}
+    return {"success": True, "result": envelope.get("result"), "durationMs": _elapsed_ms(started)}
 
 
 def _elapsed_ms(started: float) -> int:

@@ -1,14 +1,10 @@
 """Handlers that run a project or its editor and return its output and events."""
 
 import asyncio
-import glob
 import re
 from typing import Final
 
-from backends.godot import files
-from backends.godot.engine.process import run_to_completion
 from backends.godot.envelope import Outcome
-from backends.godot.paths import ProjectPath
 from backends.godot.project_runs import ProjectRun
 from backends.godot.tool import ToolCall
 from gateway.contract import Json
@@ -16,8 +12,6 @@ from gateway.errors import Fault, Kind
 
 GAME: Final = "game"
 EDITOR: Final = "editor"
-_MOVIE_FPS: Final = 30
-_MOVIE_TIMEOUT: Final = 50.0
 _EARLY_EXIT_SECONDS: Final = 0.5
 """A project that cannot start exits with an error within this time."""
 
@@ -178,32 +172,3 @@ async def connect(call: ToolCall) -> Outcome:
     if peer is None:
         raise Fault(Kind.UNAVAILABLE, "No editor has this project open.")
     return Outcome("An editor is connected.", {"editor": peer})
-
-
-async def take_screenshot(call: ToolCall) -> Outcome:
-    """Record a short movie of the scene and keep its last frame. It requires a display."""
-    if not call.services.options.windowed:
-        raise Fault(
-            Kind.UNSUPPORTED,
-            "A screenshot requires a display, and the engine runs without one.",
-            suggested_fix="Use get_node_tree to see the nodes of a scene.",
-        )
-    location = call.resolve_path("outputPath", "screenshots/screenshot.png")
-    if location.path.suffix != ".png":
-        raise Fault(Kind.INVALID_INPUT, "outputPath must end in .png.")
-    await asyncio.to_thread(files.make_folder, ProjectPath(location.root, location.path.parent))
-    frames = max(int(float(call.get("delay", 0.5)) * _MOVIE_FPS), 1)
-    movie = ("--write-movie", str(location.path), "--fixed-fps", str(_MOVIE_FPS), "--quit-after", str(frames))
-    scene = (call.resolve_scene_path().res,) if call.get("scenePath") else ()
-    command = call.services.engine.command("--path", str(call.project.root), *movie, *scene, headless=False)
-    home, sandbox = call.services.engine_home(call.caller), call.services.engine.sandbox
-    await run_to_completion(command, call.project.root, home, _MOVIE_TIMEOUT, sandbox, windowed=True)
-    frames_written = sorted(location.path.parent.glob(f"{glob.escape(location.path.stem)}[0-9]*.png"))
-    if not frames_written:
-        raise Fault(Kind.INTERNAL, "The engine wrote no screenshot.")
-    frames_written[-1].replace(location.path)
-    for frame in frames_written[:-1]:
-        frame.unlink()
-    return Outcome(
-        f"Saved the screenshot as {location.res}.", {"outputPath": location.res}, files=(location.describe("image"),)
-    )

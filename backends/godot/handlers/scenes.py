@@ -4,7 +4,7 @@ import asyncio
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.scene_editing import load_scene, resolve_values, save_scene
+from backends.godot.handlers.scene_editing import load_scene, save_scene, settle_new
 from backends.godot.paths import DATA_FOLDER, ProjectPath
 from backends.godot.text.scan import quote
 from backends.godot.text.scene import Scene, validate_name
@@ -21,7 +21,7 @@ async def create(call: ToolCall) -> Outcome:
     location = call.resolve_scene_path()
     if location.path.suffix != ".tscn":
         raise Fault(Kind.INVALID_INPUT, "scenePath must end in .tscn.")
-    made = await resolve_values(call, {}, kind=call.text("rootNodeType", "Node2D"))
+    made = await settle_new(call, call.text("rootNodeType", "Node2D"), {})
     name = validate_name(call.text("rootNodeName") or _title_case(location.path.stem))
     uid = (await _new_uids(call, 1))[0] if call.services.engine.is_available else None
     header = f"[gd_scene format=3{f' uid={quote(uid)}' if uid else ''}]"
@@ -41,7 +41,7 @@ def _title_case(stem: str) -> str:
 async def resave(call: ToolCall) -> Outcome:
     """Save the scene in the engine's current format. The scene keeps its UID; a copy gets none."""
     location = call.resolve_scene_path()
-    before = await load_scene(call, location)
+    before = await load_scene(call, location, writable=False)
     target = call.resolve_path("newPath") if call.get("newPath") else location
     scratch = ProjectPath(call.project.root, call.project.root / DATA_FOLDER / "saving.tscn")
     await asyncio.to_thread(files.make_folder, ProjectPath(call.project.root, call.project.root / DATA_FOLDER))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.godot import files
+from backends.godot.engine.messages import parse_shader_errors
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.projects import SCRIPTS, script_errors
 from backends.godot.paths import DATA_FOLDER, PROJECT_FILE, ProjectPath
@@ -84,13 +85,26 @@ def read(call: ToolCall) -> Outcome:
 
 async def write(call: ToolCall) -> Outcome:
     location = _script_path(call)
+    before = await asyncio.to_thread(files.read, location) if files.exists(location) else None
     size = await asyncio.to_thread(
         files.write_text, location, call.text("content"), overwrite=bool(call.get("overwrite", False))
     )
-    problems = await _check_compiles(call, location)
+    try:
+        problems = await _check_compiles(call, location)
+    except (Fault, asyncio.CancelledError):
+        # A call that fails changes nothing. A cancelled task cannot await, so this is synchronous.
+        _put_back(location, before)
+        raise
     warnings = tuple(f"line {each.get('line', '?')}: {each['message']}" for each in problems)
     details: Json = {"scriptPath": location.res, "bytes": size, "errors": problems}
     return Outcome(f"Wrote {location.res}.", details, warnings=warnings, files=(location.describe("script", size),))
+
+
+def _put_back(location: ProjectPath, before: bytes | None) -> None:
+    if before is None:
+        files.delete(location)
+    else:
+        files.write(location, before)
 
 
 async def _check_compiles(call: ToolCall, location: ProjectPath) -> list[Json]:
@@ -166,12 +180,49 @@ async def evaluate(call: ToolCall) -> Outcome:
     return Outcome(f"The result is {result.value['value']}.", {"value": result.value["json"], **result.value})
 
 
-def write_shader(call: ToolCall) -> Outcome:
+async def write_shader(call: ToolCall) -> Outcome:
+    """Write a shader and have the engine compile it. A shader with errors is kept, with the errors in the answer."""
     location = call.resolve_path("shaderPath")
     if location.path.suffix not in (".gdshader", ".gdshaderinc"):
         raise Fault(Kind.INVALID_INPUT, "shaderPath must end in .gdshader.")
-    size = files.write_text(location, call.text("content"), overwrite=bool(call.get("overwrite", False)))
-    return Outcome(f"Wrote {location.res}.", {"shaderPath": location.res}, files=(location.describe("shader", size),))
+    before = await asyncio.to_thread(files.read, location) if files.exists(location) else None
+    size = await asyncio.to_thread(
+        files.write_text, location, call.text("content"), overwrite=bool(call.get("overwrite", False))
+    )
+    details: Json = {"shaderPath": location.res, "bytes": size}
+    warnings: tuple[str, ...] = ()
+    if call.services.engine.is_available and location.path.suffix == ".gdshader":
+        try:
+            params = {"path": location.res}
+            found = await call.services.run_operation(call.caller, call.project, "compile_shader", params)
+        except (Fault, asyncio.CancelledError):
+            _put_back(location, before)
+            raise
+        errors = [each.as_json() for each in parse_shader_errors(list(found.output))]
+        details |= {"errors": errors, "uniforms": found.value["uniforms"], "compiles": not errors}
+        warnings = tuple(f"line {each.get('line', '?')}: {each['message']}" for each in errors)
+    shown = location.describe("shader", size)
+    return Outcome(f"Wrote {location.res}.", details, warnings=warnings, files=(shown,))
+
+
+async def create_shader(call: ToolCall) -> Outcome:
+    """Compose a shader of its parts."""
+    modes: list[str] = call.get("renderMode", [])
+    parts = [f"shader_type {call.text('shaderType')};"]
+    if modes:
+        parts.append(f"render_mode {', '.join(modes)};")
+    stages = {"vertexCode": "vertex", "fragmentCode": "fragment", "lightCode": "light"}
+    if call.text("shaderType") in ("particles", "sky", "fog"):
+        stages = {
+            "vertexCode": "start",
+            "fragmentCode": {"particles": "process"}.get(call.text("shaderType"), call.text("shaderType")),
+        }
+    for argument, name in stages.items():
+        if code := call.get(argument):
+            body = "\n".join(f"\t{line}" if line.strip() else "" for line in str(code).strip("\n").splitlines())
+            # Code that declares functions or uniforms itself is taken as it is.
+            parts.append(str(code) if "void " in str(code) else f"void {name}() {{\n{body}\n}}")
+    return await write_shader(call.with_arguments(content="\n\n".join(parts) + "\n"))
 
 
 async def edit_text(call: ToolCall) -> Outcome:

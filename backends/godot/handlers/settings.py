@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
 from backends.godot.paths import DATA_FOLDER, PROJECT_FILE, Project, ProjectPath
 from backends.godot.text import settings
-from backends.godot.text.literal import to_literal
+from backends.godot.text.literal import from_literal, to_literal
 from backends.godot.text.scan import quote, unquote
 from backends.godot.tool import ToolCall
 from gateway.contract import Json
@@ -62,10 +62,7 @@ def _validate_key(section: str, key: str) -> None:
 def get_settings(call: ToolCall) -> Outcome:
     values = settings.values(_read_settings(call))
     if call.get("key"):
-        section, key = _split_key(call)
-        if key not in values.get(section, {}):
-            raise Fault(Kind.NOT_FOUND, f"project.godot does not set {section}/{key}: it has its default value.")
-        return Outcome(f"{section}/{key} is set.", {"section": section, "key": key, "value": values[section][key]})
+        return _get_setting(call, values)
     if call.get("section"):
         section = call.text("section")
         if section not in values:
@@ -76,20 +73,89 @@ def get_settings(call: ToolCall) -> Outcome:
     return Outcome(f"project.godot has {len(values)} sections.", {"settings": values})
 
 
+def _get_setting(call: ToolCall, values: Json) -> Outcome:
+    """Return one setting: as set in project.godot, else the engine's default, marked as such."""
+    section, key = _split_key(call)
+    shown: Json = {"section": section, "key": key}
+    known = call.services.class_data.setting(f"{section}/{key}")
+    if known is not None:
+        shown["type"] = known[0]
+    if key in values.get(section, {}):
+        return Outcome(f"{section}/{key} is set.", {**shown, "value": values[section][key], "default": False})
+    if known is None:
+        raise Fault(Kind.NOT_FOUND, f"There is no setting {section}/{key}.")
+    value = from_literal(known[1] or "null")
+    return Outcome(f"{section}/{key} has its default value.", {**shown, "value": value, "default": True})
+
+
 def set_setting(call: ToolCall) -> Outcome:
     section, key = _split_key(call)
     _validate_key(section, key)
-    value = call.arguments.get("value")
-    written = _to_setting_literal(value)
+    known = call.services.class_data.setting(f"{section}/{key}")
+    written = _to_setting_literal(call.arguments.get("value"), known[0] if known else None, f"{section}/{key}")
     before = _read_settings(call)
     after = settings.set_value(before, section, key, written)
     written_files = _save(call, after, section, key, written)
-    details = {"section": section, "key": key, "value": written, "changed": before != after}
-    return Outcome(f"Set {section}/{key}.", details, files=written_files)
+    details: Json = {"section": section, "key": key, "value": from_literal(written), "changed": before != after}
+    warnings = () if known else (f"The engine has no setting {section}/{key} of its own: it is stored as it is.",)
+    return Outcome(f"Set {section}/{key}.", details, warnings=warnings, files=written_files)
 
 
-def _to_setting_literal(value: Any) -> str:
-    """Return the literal of a value. A number, boolean or quoted string given as text is used as a literal."""
+def set_values(call: ToolCall, section: str, values: dict[str, str], summary: str) -> Outcome:
+    """Set several keys of one section to literals."""
+    text = _read_settings(call)
+    for key, value in values.items():
+        _validate_key(section, key)
+        text = settings.set_value(text, section, key, value)
+    last = next(reversed(values))
+    written_files = _save(call, text, section, last, values[last])
+    return Outcome(
+        summary, {"settings": {f"{section}/{key}": from_literal(values[key]) for key in values}}, files=written_files
+    )
+
+
+def _to_setting_literal(value: Any, kind: str | None, key: str) -> str:
+    """Return the literal of a value of the setting's type. Text may spell a number, a boolean or another literal."""
+    if kind in (None, "Nil"):
+        return _guess_literal(value)
+    if isinstance(value, str) and kind not in ("String", "StringName", "NodePath"):
+        value = from_literal(value)
+    elif isinstance(value, str) and re.fullmatch(r'"(?:[^"\\\n]|\\.)*"', value):
+        value = unquote(value)
+    converted: Any = value
+    if isinstance(value, list) and kind.startswith("Packed"):
+        converted = {"$type": kind, "values": cast("list[Any]", value)}
+    if not _fits(converted, kind):
+        raise Fault(
+            Kind.INVALID_INPUT, f"{key} is a {kind}: it does not take this value.", details={"key": key, "type": kind}
+        )
+    match kind:
+        case "String":
+            return quote(str(converted))
+        case "int":
+            return str(int(converted))
+        case "float":
+            return to_literal(float(converted))
+        case _:
+            return to_literal(converted)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    fits: dict[str, bool] = {
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int | float) and not isinstance(value, bool) and value == int(value),
+        "float": isinstance(value, int | float) and not isinstance(value, bool),
+        "String": isinstance(value, str),
+        "Array": isinstance(value, list),
+    }
+    typed = cast("Json", value).get("$type") if isinstance(value, dict) else None
+    if kind == "Dictionary":
+        fits[kind] = isinstance(value, dict) and typed in (None, "Dictionary")
+    return fits.get(kind, typed == kind)
+
+
+def _guess_literal(value: Any) -> str:
+    """Return the literal of a setting of unknown type. A number, boolean or quoted string in text is a literal."""
     if isinstance(value, str):
         if re.fullmatch(r"true|false|null|-?\d+(\.\d+)?(e[-+]?\d+)?", value):
             return value

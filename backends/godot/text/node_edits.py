@@ -32,8 +32,6 @@ def rename(scene: Scene, path: str, name: str) -> Scene:
         return scene
     if node.parent is None:
         return scene.apply_edits([scene.attribute_edit(node.section, "name", quote(name))])
-    if name in {each.name for each in scene.children(node.parent)}:
-        raise Fault(Kind.DENIED, f"A node {name!r} already exists there.", suggested_fix="Choose another name.")
     new_path = name if node.parent == ROOT else f"{node.parent}/{name}"
     edits = [scene.attribute_edit(node.section, "name", quote(name))]
     edits += _reference_edits(scene, _path_mapper(node.path, new_path), exclude=node)
@@ -46,8 +44,6 @@ def reparent(scene: Scene, path: str, new_parent: str, index: int | None = None)
     subtree = scene.subtree(node)
     if parent in subtree:
         raise Fault(Kind.INVALID_INPUT, "A node cannot be moved below itself.")
-    if parent.path != node.parent and node.name in {each.name for each in scene.children(parent.path)}:
-        raise Fault(Kind.DENIED, f"A node {node.name!r} already exists there.", suggested_fix="Rename one first.")
     new_path = node.name if parent.path == ROOT else f"{parent.path}/{node.name}"
     map_path = _path_mapper(node.path, new_path)
     parents = [parent.path, *(map_path(each.parent) for each in subtree[1:])]
@@ -60,13 +56,11 @@ def reparent(scene: Scene, path: str, new_parent: str, index: int | None = None)
     return scene.apply_edits([*edits, (at, at, block)])
 
 
-def duplicate(scene: Scene, path: str, new_name: str | None) -> tuple[Scene, str]:
+def duplicate(scene: Scene, path: str, new_name: str) -> tuple[Scene, str]:
     """Copy a node with its descendants as a sibling. Returns the scene and the copy's path."""
     node = _find_non_root(scene, path, "duplicated")
     assert node.parent is not None
-    name = validate_name(new_name) if new_name else scene.unique_name(node.parent, node.name)
-    if name in {each.name for each in scene.children(node.parent)}:
-        raise Fault(Kind.DENIED, f"A node {name!r} already exists there.", suggested_fix="Choose another name.")
+    name = validate_name(new_name)
     new_path = name if node.parent == ROOT else f"{node.parent}/{name}"
     map_path = _path_mapper(node.path, new_path)
     subtree = scene.subtree(node)
@@ -79,11 +73,10 @@ def duplicate(scene: Scene, path: str, new_name: str | None) -> tuple[Scene, str
 
 
 def connect(scene: Scene, source: str, signal: str, target: str, method: str, flags: int | None) -> Scene:
-    """Add a signal connection. Raises `Fault(DENIED)` if it exists."""
-    start, end = scene.find(source).path, scene.find(target).path
-    wanted = {"signal": signal, "from": start, "to": end, "method": method}
+    """Add a signal connection between two paths. Raises `Fault(INVALID_INPUT)` if it exists."""
+    wanted = {"signal": signal, "from": source, "to": target, "method": method}
     if wanted in scene.connections():
-        raise Fault(Kind.DENIED, "This connection already exists.", suggested_fix="No change is needed.")
+        raise Fault(Kind.INVALID_INPUT, "This connection already exists.", suggested_fix="No change is needed.")
     flags_attribute = f" flags={flags}" if flags is not None else ""
     attributes = " ".join(f"{name}={quote(value)}" for name, value in wanted.items())
     last = [each for each in scene.sections if each.tag in ("node", "connection")][-1]
@@ -97,8 +90,8 @@ def disconnect(scene: Scene, source: str, signal: str, target: str, method: str)
     """Remove a signal connection. Raises `Fault(NOT_FOUND)` if it does not exist."""
     wanted = {
         "signal": signal,
-        "from": scene.find(source).path,
-        "to": scene.find(target).path,
+        "from": source,
+        "to": target,
         "method": method,
     }
     for section in scene.sections:

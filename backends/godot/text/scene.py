@@ -12,7 +12,7 @@ from gateway.errors import Fault, Kind
 
 ROOT: Final = "."
 _BAD_NAME: Final = re.compile(r'[.:@/"%\x00-\x1f]')
-_REFERENCE: Final = re.compile(r"(Ext|Sub)Resource\(\s*(\"(?:[^\"\\]|\\.)*\")\s*\)")
+_REFERENCE: Final = re.compile(r"(Ext|Sub)Resource\(\s*(\"(?:[^\"\\]|\\.)*\"|\d+)\s*\)")
 
 
 def validate_name(name: str) -> str:
@@ -46,6 +46,10 @@ class Scene:
             raise Fault(Kind.INVALID_INPUT, "The file is not a Godot scene or resource in text form.")
         self.nodes = [_node(section) for section in self.sections if section.tag == "node"]
         self._by_path = {node.path: node for node in self.nodes}
+        self._children: dict[str | None, list[Node]] = {}
+        for node in self.nodes:
+            self._children.setdefault(node.parent, []).append(node)
+        self._external = {section.string("id"): section.string("path") for section in self.external_resources()}
 
     # ---- queries ----
 
@@ -64,41 +68,16 @@ class Scene:
 
     def subtree(self, node: Node) -> list[Node]:
         """Return the node and all its descendants, in file order."""
-        if node.path == ROOT:
+        return self.subtree_at(node.path)
+
+    def subtree_at(self, path: str) -> list[Node]:
+        """Return the nodes at and below a path that have a section here, in file order."""
+        if path == ROOT:
             return list(self.nodes)
-        return [each for each in self.nodes if each.path == node.path or each.path.startswith(node.path + "/")]
+        return [each for each in self.nodes if each.path == path or each.path.startswith(path + "/")]
 
     def children(self, path: str) -> list[Node]:
-        return [node for node in self.nodes if node.parent == path]
-
-    def unique_name(self, parent: str, name: str) -> str:
-        """Return `name`, with a number appended if a child of `parent` already has it."""
-        used = {node.name for node in self.children(parent)}
-        number, wanted = 2, name
-        while wanted in used:
-            wanted, number = f"{name}{number}", number + 1
-        return wanted
-
-    def tree(self, max_depth: int | None = None, path: str = ROOT, depth: int = 1) -> Json:
-        """Return the nodes as nested JSON objects."""
-        node = self._by_path[path]
-        shown: Json = {"name": node.name, "type": node.type or "", "path": path, **self._tree_details(node)}
-        children = self.children(path)
-        if children and (max_depth is None or depth < max_depth):
-            shown["children"] = [self.tree(max_depth, child.path, depth + 1) for child in children]
-        elif children:
-            shown["childCount"] = len(children)
-        return shown
-
-    def _tree_details(self, node: Node) -> Json:
-        extras: Json = {}
-        if (instance := node.section.attribute("instance")) is not None:
-            extras["instance"] = self.resource_path(instance.value)
-        if (script := node.section.property("script")) is not None:
-            extras["script"] = self.resource_path(script.value)
-        if groups := self.groups(node):
-            extras["groups"] = groups
-        return extras
+        return self._children.get(path, [])
 
     def groups(self, node: Node) -> list[str]:
         found = node.section.attribute("groups")
@@ -107,13 +86,15 @@ class Scene:
     def external_resources(self) -> list[Section]:
         return [section for section in self.sections if section.tag == "ext_resource"]
 
+    def sub_resource(self, key: str) -> Section | None:
+        return next((each for each in self.sections if each.tag == "sub_resource" and each.string("id") == key), None)
+
     def resource_path(self, value: str) -> str | None:
         """Return the path that an `ExtResource("…")` value refers to."""
         found = _REFERENCE.fullmatch(value.strip())
         if found is None or found[1] != "Ext":
             return None
-        wanted = unquote(found[2])
-        return next((each.string("path") for each in self.external_resources() if each.string("id") == wanted), None)
+        return self._external.get(unquote(found[2]))
 
     def connections(self) -> list[Json]:
         return [
@@ -158,21 +139,13 @@ class Scene:
             return (found.start, found.end, value)
         return (self.text.rindex(name, section.start, found.start) - 1, found.end, "")
 
-    def with_node(self, parent: str, name: str, attributes: str, values: Mapping[str, str]) -> "Scene":
-        """Add a node as the last child of `parent`. `attributes` contains its type or instance."""
-        if name in {node.name for node in self.children(parent)}:
-            raise Fault(Kind.DENIED, f"A node {name!r} already exists there.", suggested_fix="Choose another name.")
-        header = f"[node name={quote(name)} {attributes} parent={quote(parent)}{self._unique_id()}]"
-        lines = "".join(f"\n{format_property_name(each)} = {value}" for each, value in values.items())
-        at = self.subtree(self._by_path[parent])[-1].section.content_end
-        return self.apply_edits([(at, at, f"\n\n{header}{lines}")])
-
-    def _unique_id(self) -> str:
+    def new_unique_id(self) -> str:
+        """Return a `unique_id` attribute that no node has; empty in a scene whose nodes have none."""
         used = {node.section.string("unique_id") for node in self.nodes}
         if used <= {None}:
             return ""
         number = secrets.randbelow(2**31 - 1) + 1
-        return self._unique_id() if str(number) in used else f" unique_id={number}"
+        return self.new_unique_id() if str(number) in used else f" unique_id={number}"
 
     def with_external(self, kind: str, path: str, uid: str | None = None) -> tuple["Scene", str]:
         """Return the scene and the `ExtResource("…")` value for that file. An existing entry is reused."""

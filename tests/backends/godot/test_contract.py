@@ -21,7 +21,7 @@ async def test_the_sdk_client_builds_a_scene_in_either_era(harness: Any, era: st
         assert result.structured_content["result"]["nodePath"] == "Tree"
         result = await client.call_tool("godot_add_node", arguments)
         assert result.is_error
-        assert result.structured_content["error"]["code"] == "E_PERMISSION_DENIED"
+        assert result.structured_content["error"]["code"] == "E_SCHEMA_VALIDATION"
     assert 'name="Tree"' in (harness.project / "main.tscn").read_text()
 
 
@@ -232,12 +232,12 @@ async def test_batch_calls_each_tool_through_the_gateway_and_stops_at_the_first_
         {"tool": "read_script", "args": {"scriptPath": "../x.gd"}},
         {"tool": "create_scene", "args": {"scenePath": "b.tscn"}},
     ]
-    result = await harness.call_ok("batch_operations", operations=operations)
+    result = (await harness.call("batch_operations", operations=operations))["details"]
     assert (result["totalOperations"], result["successCount"], result["failureCount"]) == (3, 1, 1)
     assert result["stoppedEarly"] is True
     assert result["results"][0]["id"] == "first"
     assert result["results"][1]["error"]["code"] == "E_PERMISSION_DENIED"
-    result = await harness.call_ok("batch_operations", operations=operations[1:], stopOnError=False)
+    result = (await harness.call("batch_operations", operations=operations[1:], stopOnError=False))["details"]
     assert [each["success"] for each in result["results"]] == [False, True]
     nested = [{"tool": "batch_operations", "args": {"operations": operations}}]
     assert await harness.error_code("batch_operations", operations=nested) == "E_SCHEMA_VALIDATION"

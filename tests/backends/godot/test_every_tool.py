@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from backends.godot.tool_table import TOOLS
+from tests.backends.godot.authoring_rows import BUILDER_ROWS, GAME_ROWS
+from tests.backends.godot.authoring_rows import ROWS as AUTHORING_ROWS
 
 Json = dict[str, Any]
 SCENE = {"scenePath": "main.tscn"}
@@ -117,7 +119,6 @@ ROWS: list[tuple[str, Json, str | None]] = [
     ("stop_debug_stream", NONE, None),
     ("stop_project", NONE, None),
     ("validate_project", {"checkScripts": False}, None),
-    ("take_screenshot", {}, UNSUPPORTED),
     ("capture_editor_viewport", {}, OFFLINE),
     ("batch_operations", {"operations": [{"tool": "list_scenes", "args": {}}]}, None),
     ("godot_headless_op", {"operation": "get_uid", "params": '{"file_path": "scenes/level.tscn"}'}, None),
@@ -279,7 +280,8 @@ SLOW: list[tuple[str, Json, str | None]] = [
 
 
 def test_rows_cover_every_tool_and_action() -> None:
-    called = {(tool, arguments.get("action") if TOOLS[tool].actions else None) for tool, arguments, _ in (*ROWS, *SLOW)}
+    rows = (*ROWS, *SLOW, *AUTHORING_ROWS, *BUILDER_ROWS, *GAME_ROWS)
+    called = {(tool, arguments.get("action") if TOOLS[tool].actions else None) for tool, arguments, _ in rows}
     expected = {
         (tool.name, action.name if action else None) for tool in TOOLS.values() for action in tool.actions or (None,)
     }

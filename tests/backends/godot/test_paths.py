@@ -143,7 +143,7 @@ def test_existing_file_is_replaced_only_with_overwrite(project: Project) -> None
     files.write(place, b"one", overwrite=False)
     with pytest.raises(Fault) as caught:
         files.write(place, b"two", overwrite=False)
-    assert caught.value.kind is Kind.DENIED
+    assert caught.value.kind is Kind.INVALID_INPUT
     assert files.read(place) == b"one"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from backends.godot.text import node_edits
 from backends.godot.text.scene import Scene
+from backends.godot.text.tree import SceneTree
 
 COUNT = 110
 
@@ -98,6 +99,11 @@ def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
     return removed, added
 
 
+def with_node(scene: Scene, parent: str, name: str, values: dict[str, str]) -> Scene:
+    tree = SceneTree("res://main.tscn", scene, {})
+    return tree.with_child(tree.find(parent), name, 'type="Node"', values)
+
+
 def apply_random_edit(number: int, scene: Scene, rng: random.Random) -> tuple[Scene, int]:
     """Apply one edit. Returns the scene and the maximum number of removed lines (rewritten headers)."""
     node = rng.choice(scene.nodes[1:])
@@ -106,11 +112,11 @@ def apply_random_edit(number: int, scene: Scene, rng: random.Random) -> tuple[Sc
         case 0:
             return scene.with_properties(node.path, {"metadata/new": "42"}), 0
         case 1:
-            return scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": '"y"'}), 0
+            return with_node(scene, node.path, "Newcomer", {"metadata/x": '"y"'}), 0
         case 2:
             return node_edits.rename(scene, node.path, "Renamed"), reference_count
         case 3:
-            return node_edits.duplicate(scene, node.path, None)[0], 0
+            return node_edits.duplicate(scene, node.path, "Copy")[0], 0
         case 4:
             return node_edits.set_groups(scene, node.path, ["fresh"]), 1
         case 5:
@@ -118,10 +124,10 @@ def apply_random_edit(number: int, scene: Scene, rng: random.Random) -> tuple[Sc
         case 6:
             return scene.with_sub_resource("Gradient", {"offsets": "PackedFloat32Array(0, 1)"})[0], 0
         case 7:
-            scene_files = scene.with_node(".", "Newcomer", 'type="Node"', {})
+            scene_files = with_node(scene, ".", "Newcomer", {})
             return node_edits.reparent(scene_files, "Newcomer", node.path), 0
         case 8:
-            scene_files = scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": "1"})
+            scene_files = with_node(scene, node.path, "Newcomer", {"metadata/x": "1"})
             scene_files = node_edits.connect(scene_files, f"{node.path}/Newcomer", "ready", ".", "queue_free", None)
             # Removing the added node must restore the original text.
             return node_edits.remove(scene_files, f"{node.path}/Newcomer")[0], 0

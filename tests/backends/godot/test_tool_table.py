@@ -1,5 +1,6 @@
 """Consistency of the tool table: names, schemas, effects and annotations."""
 
+import json
 import re
 from typing import Any
 
@@ -11,14 +12,14 @@ from backends.godot.envelope import CODES, OUTPUT_SCHEMA
 from backends.godot.handlers.raw_operations import OPERATIONS
 from backends.godot.parameter_notation import parse_parameters
 from backends.godot.tool import Tool
-from backends.godot.tool_table import TOOLS
+from backends.godot.tool_table import TOOLS, select_tools
 from gateway.errors import Kind
 
 MANAGERS = [tool for tool in TOOLS.values() if tool.actions]
 VERBS = (
     "create|add|set|get|remove|list|edit|save|load|read|write|delete|attach|detach|run|stop|start|launch|export|import"
     "|reimport|rename|move|duplicate|instance|connect|manage|convert|validate|generate|update|batch|take|capture|system"
-    "|godot|meta"
+    "|godot|meta|setup|blend|paint|configure|bake"
 )
 
 
@@ -126,3 +127,12 @@ def test_output_schema_accepts_failures() -> None:
     meta = {"tool": "x", "action": None, "correlationId": "c", "durationMs": 0}
     error = {"code": "E_INTERNAL", "message": "m", "retryable": False}
     assert validator.is_valid({"ok": False, "summary": "m", "result": None, "error": error, "meta": meta})
+
+
+def test_core_profile_has_25_tools_and_a_quarter_of_the_size() -> None:
+    sizes = {
+        profile: len(json.dumps([tool.definition(gate_open=True) for tool in select_tools(profile).values()]))
+        for profile in ("core", "full")
+    }
+    assert len(select_tools("core")) == 25
+    assert sizes["core"] * 4 < sizes["full"] < 170_000

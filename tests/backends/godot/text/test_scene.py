@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from backends.godot.text import node_edits
 from backends.godot.text.scene import Scene, validate_name
+from backends.godot.text.tree import SceneTree
 from gateway.errors import Fault, Kind
 from tests.backends.godot.conftest import SCENE
 
@@ -16,6 +17,11 @@ NAMES = st.from_regex(r"[A-Z][a-z]{0,5}[0-9]?", fullmatch=True)
 
 def paths(scene: Scene) -> list[str]:
     return [node.path for node in scene.nodes]
+
+
+def with_node(scene: Scene, parent: str, name: str, values: dict[str, str] | None = None) -> Scene:
+    tree = SceneTree("res://main.tscn", scene, {})
+    return tree.with_child(tree.find(parent), name, 'type="Node2D"', values or {})
 
 
 def test_nodes_are_found_by_every_spelling_of_the_root() -> None:
@@ -51,7 +57,7 @@ def test_removing_an_added_property_restores_the_text() -> None:
 
 
 def test_new_node_is_added_after_the_last_descendant_of_its_parent() -> None:
-    after = Scene(SCENE).with_node("Player", "Shield", 'type="Node2D"', {"visible": "false"})
+    after = with_node(Scene(SCENE), "Player", "Shield", {"visible": "false"})
     assert paths(after) == [".", "Player", "Player/Sword", "Player/Shield"]
     assert without_new_ids(after.text).replace(
         '\n\n[node name="Shield" type="Node2D" parent="Player"]\nvisible = false', ""
@@ -63,9 +69,9 @@ def without_new_ids(text: str) -> str:
 
 
 def test_new_node_gets_a_unique_id_only_if_other_nodes_have_one() -> None:
-    assert "unique_id" in Scene(SCENE).with_node(".", "A", 'type="Node"', {}).text.split('name="A"')[1].split("]")[0]
+    assert "unique_id" in with_node(Scene(SCENE), ".", "A").text.split('name="A"')[1].split("]")[0]
     plain = without_new_ids(SCENE)
-    assert "unique_id" not in Scene(plain).with_node(".", "A", 'type="Node"', {}).text
+    assert "unique_id" not in with_node(Scene(plain), ".", "A").text
 
 
 def test_resource_used_twice_has_one_entry() -> None:
@@ -111,25 +117,24 @@ def test_node_moved_to_another_parent_and_back_keeps_its_properties() -> None:
     )
 
 
-def test_node_cannot_move_below_itself_or_next_to_a_sibling_with_the_same_name() -> None:
+def test_node_cannot_move_below_itself_or_get_the_name_of_a_sibling() -> None:
     scene = Scene(SCENE)
     with pytest.raises(Fault, match="below itself"):
         node_edits.reparent(scene, "Player", "Player/Sword")
-    twin = scene.with_node(".", "Sword", 'type="Node"', {})
     with pytest.raises(Fault, match="already"):
-        node_edits.reparent(twin, "Sword", "Player")
+        with_node(scene, "Player", "Sword")
 
 
 def test_index_sets_the_position_among_siblings() -> None:
     scene = Scene(SCENE)
     for name in ("A", "B"):
-        scene = scene.with_node(".", name, 'type="Node"', {})
+        scene = with_node(scene, ".", name)
     assert [node.name for node in node_edits.reparent(scene, "B", ".", 0).children(".")] == ["B", "Player", "A"]
     assert [node.name for node in node_edits.reparent(scene, "Player", ".", 1).children(".")] == ["A", "Player", "B"]
 
 
 def test_copy_has_the_properties_but_not_the_unique_id() -> None:
-    after, path = node_edits.duplicate(Scene(SCENE), "Player", None)
+    after, path = node_edits.duplicate(Scene(SCENE), "Player", "Player2")
     assert path == "Player2"
     assert paths(after)[-2:] == ["Player2", "Player2/Sword"]
     assert after.text.count("unique_id=1335629582") == 1
@@ -168,7 +173,7 @@ def test_adding_and_removing_any_nodes_restores_the_text(names: list[str], data:
         parent = data.draw(st.sampled_from(paths(scene)))
         if name in {node.name for node in scene.children(parent)}:
             continue
-        scene = scene.with_node(parent, name, 'type="Node2D"', {"visible": "false"})
+        scene = with_node(scene, parent, name, {"visible": "false"})
     added = [path for path in paths(scene) if path not in (".", "Player", "Player/Sword")]
     for path in sorted(added, key=len, reverse=True):
         scene, _ = node_edits.remove(scene, path)

@@ -51,7 +51,7 @@ def test_simple_values_are_read_as_json() -> None:
     values = settings.values(FILE)
     assert values[""]["config_version"] == 5
     assert values["application"]["config/name"] == "Meadow"
-    assert "InputEventKey" in values["input"]["jump"]
+    assert values["input"]["jump"]["events"][0]["class"] == "InputEventKey"
 
 
 @given(
