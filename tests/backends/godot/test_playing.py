@@ -27,17 +27,18 @@ def needs_display() -> None:
 def pixels(png: bytes) -> tuple[int, int, bytes]:
     """Return width, height and the RGB bytes of a PNG with eight bits per channel."""
     stream = io.BytesIO(png[8:])
-    size = channels = 0, 0
+    width = height = channels = 0
     data = b""
     while header := stream.read(8):
         length, kind = struct.unpack(">I4s", header)
         body = stream.read(length)
         stream.read(4)
         if kind == b"IHDR":
-            size, channels = struct.unpack(">II", body[:8]), {2: 3, 6: 4}[body[9]]
+            width, height = struct.unpack(">II", body[:8])
+            channels = {2: 3, 6: 4}[body[9]]
         elif kind == b"IDAT":
             data += body
-    raw, (width, height) = zlib.decompress(data), size
+    raw = zlib.decompress(data)
     rows: list[bytearray] = []
     stride = width * channels
     for y in range(height):

@@ -405,7 +405,7 @@ def draw_jobs(count: int, size: int) -> list[list[Json]]:
     """Draw edits with Hypothesis: `count` lists of `size` edits, the same on every run."""
     drawn: list[list[Json]] = []
 
-    @settings(max_examples=count, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, derandomize=True, database=None, suppress_health_check=tuple(HealthCheck))  # pyright: ignore[reportArgumentType]
     @given(st.lists(EDIT, min_size=size, max_size=size, unique_by=lambda edit: json.dumps(edit, sort_keys=True)))
     def draw(edits: list[Json]) -> None:
         if len(drawn) < count:
