@@ -24,7 +24,7 @@ from mcp.types import (
 
 from backends.gox import registry, runlog
 from backends.gox.idempotency import IdempotentCalls, bridge_key
-from gateway.contract import Caller, Host, Json
+from gateway.contract import Caller, Host, Json, read_flag
 from gateway.errors import Fault, Kind
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -48,8 +48,6 @@ ERROR_CODES: Final[Mapping[Kind, str]] = {
 MAX_RECORD_AGE: Final = 3 * 24 * 3600.0
 """Seconds that the record of a finished run is kept."""
 CLEANUP_INTERVAL: Final = 600.0
-
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class _ActionRunner:
         meta = self._host.current_call().meta
         key = meta.get("idempotencyKey") if action.side_effect == "write" else None
         tool = f"{self._host.namespace}.{action.name}"
-        dry_run = parse_flag(meta.get("dryRun"))
+        dry_run = read_flag(meta, "dryRun")
         # A dry run must not share an idempotency entry with the real call, although their arguments are equal.
         identity = {"arguments": arguments, "dryRun": dry_run}
         return await self._idempotent(
@@ -142,7 +140,7 @@ class _ActionRunner:
             actor=text_or_none(current.meta.get("actor")),
             correlation_id=current.correlation_id,
             dry_run=dry_run,
-            approved=parse_flag(current.meta.get("approved")),
+            approved=read_flag(current.meta, "approved"),
             idempotency_key=bridge_key(current.caller, tool, key) if isinstance(key, str) else None,
         )
         store, run_id = self._host.store(current.caller), runlog.new_run_id()
@@ -218,10 +216,6 @@ def closed_schema(properties: Json, required: Sequence[str] = (), **keywords: An
     if required:
         schema["required"] = list(required)
     return {**schema, **keywords}
-
-
-def parse_flag(value: object) -> bool:
-    return value is True or (isinstance(value, str) and value in _TRUE)
 
 
 def text_or_none(value: object) -> str | None:

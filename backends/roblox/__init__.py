@@ -26,6 +26,7 @@ manifest = Manifest(
     scopes={SCOPE: "Connect Roblox Studio"},
     environment={"GOX_BRIDGE_ENABLED": "bridge_enabled"},
     peer_noun="Studio",
+    dry_run=frozenset(tool.name for tool in TOOLS if tool.effect == "write"),
 )
 
 

@@ -30,6 +30,7 @@ manifest = Manifest(
     uri_prefixes=("gox://",),
     effects={"run": 2, "cancel": 1, "status": 0, "list": 0, "logs": 0},
     migrations=MIGRATIONS,
+    dry_run=frozenset({"run"}),  # every step gets the flag; a step without a dry run is rejected
 )
 
 

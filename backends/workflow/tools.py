@@ -14,7 +14,7 @@ from backends.workflow import history, logs, run_store, schemas
 from backends.workflow.recovery import Recovery
 from backends.workflow.run_store import Control, Run
 from backends.workflow.runner import Runner
-from gateway.contract import Host, Json, Store
+from gateway.contract import Host, Json, Store, read_flag
 from gateway.errors import Fault, Kind
 
 _DEFAULT_PAGE: Final = 20
@@ -97,8 +97,8 @@ class WorkflowTools:
         control = Control(
             current.caller,
             actor=arguments.get("actor"),
-            dry_run=arguments.get("dryRun", False),
-            approved=arguments.get("approved", False),
+            dry_run=arguments.get("dryRun", False) or read_flag(current.meta, "dryRun"),
+            approved=arguments.get("approved", False) or read_flag(current.meta, "approved"),
             traceparent=current.position.traceparent if current.position is not None else None,
         )
         correlation_id = arguments.get("correlationId") or current.correlation_id

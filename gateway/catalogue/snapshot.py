@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
@@ -14,6 +14,8 @@ from gateway.catalogue.validation import validate_prompts, validate_resources, v
 from gateway.contract import Backend, BackendLists, Json
 
 Check = Callable[[Json], None]
+SUPPORTS_DRY_RUN: Final = "gox:supportsDryRun"
+"""Key in a tool's `_meta`, of the Gox contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,14 @@ def effect_of(backend: Backend, tool: Json) -> int:
             return 0
         return 1 if hints.get("idempotentHint") is True and hints.get("destructiveHint") is False else 2
     return 3 if hints.get("destructiveHint") is True else 2
+
+
+def allows_dry_run(backend: Backend, tool: Json) -> bool:
+    """Whether the tool reads, or declares a dry run in its manifest or, as Gox servers do, in its `_meta`."""
+    if effect_of(backend, tool) == 0 or tool["name"] in backend.manifest.dry_run:
+        return True
+    meta = cast("Mapping[str, Any]", tool.get("_meta") or {})
+    return meta.get(SUPPORTS_DRY_RUN) is True
 
 
 def timeout_of(backend: Backend, tool: str, default: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gateway.catalogue.names import Mode, canonical, exposed_name
-from gateway.catalogue.snapshot import Snapshot, effect_of, timeout_of
+from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
 from gateway.contract import MODERN, Json, Route
 from gateway.errors import Fault, Kind
@@ -230,11 +230,14 @@ class View:
             header_schema=snapshot.header_schemas.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
+            allows_dry_run=allows_dry_run(backend, definition),
             pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._format.deadline),
         )
         shown = rewrite_meta(definition, self._wrap(snapshot))
         meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
+        if backend.trusted and route.effect:
+            meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:
             meta[DEGRADED] = True
         item = {**shown, "name": route.exposed, "_meta": meta}

@@ -31,6 +31,7 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
+from gateway.contract.flags import read_flag
 from gateway.contract.routes import (
     EndReason,
     HttpRequest,
@@ -86,4 +87,5 @@ __all__ = [
     "WebSocketRoute",
     "Wire",
     "WorkSpan",
+    "read_flag",
 ]

@@ -49,6 +49,9 @@ class Manifest:
     subscribe_by_tenant: bool = False
     """Send `resources/subscribe` and `unsubscribe` once per tenant and URI, with a subscriber as the current call;
     otherwise once per URI, outside of any call."""
+    dry_run: frozenset[str] = frozenset()
+    """Writing tools that honour `_meta.dryRun`: they return what would change and change nothing. The gateway rejects a
+    dry run of any other writing tool."""
     executor: bool = False
     """The module works on local files: several replicas need one shared `files_dir`."""
     scopes: Mapping[str, str] = field(default_factory=dict[str, str])

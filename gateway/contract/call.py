@@ -161,6 +161,8 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
+    allows_dry_run: bool = False
+    """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
     pinned: bool = True
     """False if the definition differs from the accepted one and `pins: enforce` forbids calling it."""
     timeout: float = 60.0

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from gateway.contract import Call, Handler, Json, Result
+from gateway.contract import Call, Handler, Json, Result, read_flag
 from gateway.errors import Fault, ForeignError, Kind
 
 STATE: Final = "approval_state"
@@ -20,7 +20,6 @@ STATE: Final = "approval_state"
 _REQUESTED: Final = "asked"
 _GRANTED: Final = "given"
 _KEY: Final = "approval"
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _MESSAGE_CHARS: Final = 1500
 
 
@@ -50,7 +49,7 @@ class Approve:
                 "No one can approve it yet; ask an operator to change the policy.",
                 fix=False,
             )
-        if _is_true(call.meta.get("approved")):
+        if read_flag(call.meta, "approved"):
             notes["approved"] = "said"
         elif call.input_response is not None and call.input_response.state:
             if not await self._redeem(call):
@@ -139,11 +138,6 @@ def _is_accepted(answer: object) -> bool:
     if given.get("action") != "accept" or not isinstance(content, dict):
         return False
     return cast("Json", content).get("approve") is True
-
-
-def _is_true(value: object) -> bool:
-    """Parse `_meta.approved`; a value of another form counts as absent."""
-    return value is True or (isinstance(value, str) and value in _TRUE)
 
 
 def _approval_required(call: Call, detail: str = "", *, fix: bool = True) -> Fault:

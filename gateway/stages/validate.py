@@ -1,6 +1,6 @@
-"""The validate stage: checks the arguments against the size limits, then against the tool's input schema.
+"""The validate stage: checks the arguments against the size limits and the tool's input schema, then the flags of `_meta`.
 
-It runs before authorize: Cedar gives no decision on ill-typed input.
+A dry run of a writing tool that has none ends here. It runs before authorize: Cedar gives no decision on ill-typed input.
 """
 
 from collections.abc import Awaitable
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.contract import Call, Handler, Result
+from gateway.contract import Call, Handler, Json, Result, Route, read_flag
 from gateway.errors import Fault, Kind
 
 
@@ -35,6 +35,9 @@ class Validate:
         route = call.route
         if route is not None and route.check is not None:
             route.check(arguments)
+        meta = call.meta
+        if "dryRun" in meta or "approved" in meta:
+            _check_flags(meta, route)
         return call_next(call)
 
     def _check_size(self, arguments: object) -> None:
@@ -67,6 +70,17 @@ class Validate:
             pending += [(item, depth + 1) for item in inner]
             if isinstance(container, dict):
                 pending += [(key, depth + 1) for key in container]
+
+
+def _check_flags(meta: Json, route: Route | None) -> None:
+    read_flag(meta, "approved")
+    if read_flag(meta, "dryRun") and route is not None and not route.allows_dry_run:
+        raise Fault(
+            Kind.INVALID_INPUT,
+            f"Tool {route.canonical!r} has no dry run: the call would change data. Nothing was done.",
+            details={"validation_path": "_meta.dryRun", "validation_rule": "dryRun"},
+            suggested_fix="Repeat the call without dryRun to make the change.",
+        )
 
 
 _NESTED = frozenset({dict, list})

@@ -43,8 +43,6 @@ async def test_a_read_has_no_diff(gateway: Any) -> None:
         ("T", True),
         ("0", False),
         ("false", False),
-        ("yes", False),
-        (1, False),
     ],
 )
 async def test_flags_accept_the_boolean_strings_of_go(gateway: Any, value: Any, parsed: bool) -> None:
@@ -54,6 +52,18 @@ async def test_flags_accept_the_boolean_strings_of_go(gateway: Any, value: Any, 
     request = sandbox.written[0]
     assert (request.dry_run, request.approved) == (parsed, parsed)
     assert (request.actor, request.correlation_id) == ("ann", "c-1")
+
+
+@pytest.mark.parametrize("value", ["yes", "on", " true", "tRUE", "", 1, 0, None, [True], {}])
+@pytest.mark.parametrize("flag", ["dryRun", "approved"])
+async def test_any_other_value_of_a_flag_is_rejected_and_nothing_is_written(
+    gateway: Any, flag: str, value: Any
+) -> None:
+    # They once counted as absent: `dryRun: "yes"` made the change.
+    error = (await gateway.call("sandbox_write", {}, {flag: value}))["error"]
+    assert (error["code"], error["data"]["stage"]) == (-32602, "validate")
+    assert error["data"]["validation_path"] == f"_meta.{flag}"
+    assert sandbox.written == []
 
 
 async def test_every_started_action_has_a_record_and_records_are_newest_first(gateway: Any) -> None:
