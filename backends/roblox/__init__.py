@@ -64,7 +64,13 @@ async def _run(studio: StudioClient, tool: Tool, timeout: float, request: Reques
         payload["limit"] = payload.pop("maxResults")
     if tool.effect == "write":
         payload["dryRun"] = request.dry_run
-    return await studio.send(request, tool.operation, payload, timeout)
+    if "args" in payload:
+        # The number of arguments: for Luau a JSON null is nil, and an array ends at the first one.
+        payload["argCount"] = len(payload["args"])
+    output = await studio.send(request, tool.operation, payload, timeout)
+    if output.get("executed"):
+        output.setdefault("returnValue", None)
+    return output
 
 
 def _list_studios(host: Host, studio: StudioClient) -> Action:

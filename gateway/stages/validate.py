@@ -1,7 +1,7 @@
 """The validate stage: checks the arguments against the size limits, then against the tool's input schema.
 
-Then it checks the flags of `_meta`: a dry run of a writing tool that has none ends here. The stage runs before authorize,
-because Cedar gives no decision on ill-typed input.
+Then it checks the flags of `_meta`: a dry run of a writing tool that has none ends here. The stage runs before
+authorize, because Cedar gives no decision on ill-typed input.
 """
 
 from collections.abc import Awaitable

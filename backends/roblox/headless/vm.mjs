@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { parentPort, workerData } from 'node:worker_threads'
 
-const { modules, plugin, shim, settings } = workerData
+const { modules, plugin, shim, settings, context, testArguments } = workerData
+// Studio rejects a longer request body.
+const MAX_REQUEST_BYTES = 1024 * 1024
 const { LuauState } = await import(pathToFileURL(join(modules, 'luau-web/src/index.js')).href)
 const { reflection, types } = createRequire(join(modules, 'x.js'))('rbx-dom')
 
@@ -50,9 +52,13 @@ const later = (id, ok, value) => {
 
 async function request(id, text) {
   const { Url, Method, Headers, Body } = JSON.parse(text)
+  if (Body !== undefined && Buffer.byteLength(Body) > MAX_REQUEST_BYTES) {
+    later(id, false, 'Post data too large. Limit: 1024 KB.')
+    return
+  }
   try {
     const response = await fetch(Url, { method: Method, headers: Headers, body: Body })
-    later(id, true, JSON.stringify({ StatusCode: response.status, Body: await response.text() }))
+    later(id, true, JSON.stringify({ StatusCode: response.status, Headers: Object.fromEntries(response.headers), Body: await response.text() }))
   } catch (error) {
     later(id, false, `HttpError: ${error.cause?.code ?? error.message}`)
   }
@@ -83,6 +89,8 @@ state = await LuauState.createAsync({
   },
   __brickColor: brickColor,
   __settings: JSON.stringify(settings),
+  __context: context ?? 'edit',
+  __testArguments: JSON.stringify(testArguments ?? {}),
   __sleep: (id, seconds) => void setTimeout(() => later(id, true), seconds * 1000),
   __http: (id, text) => void request(id, text),
   __compile: (id, source, name) => void compile(id, source, name),
@@ -96,6 +104,7 @@ resume = await load('runtime.luau')
 await load('json.luau')
 await load('datatypes.luau')
 await load('instances.luau')
+await load('history.luau')
 const start = await load('services.luau')
 
 const read = (name) => readFileSync(join(plugin, name), 'utf8')
