@@ -47,11 +47,18 @@ function brickColor(name) {
 let turn = Promise.resolve()
 let resume
 const later = (id, ok, value) => {
-  turn = turn.then(() => resume(id, ok, value)).catch((error) => parentPort.postMessage({ line: String(error) }))
+  turn = turn
+    .then(() => resume(id, ok, value))
+    .catch((error) => {
+      parentPort.postMessage({ line: String(error) })
+      // An aborted VM answers nothing more: end the worker, so that it is started again.
+      if (error instanceof WebAssembly.RuntimeError) setTimeout(() => process.exit(1), 50)
+    })
 }
 
-async function request(id, text) {
-  const { Url, Method, Headers, Body } = JSON.parse(text)
+async function request(id, head, text) {
+  const { Url, Method, Headers } = JSON.parse(head)
+  const Body = text === '' ? undefined : text
   if (Body !== undefined && Buffer.byteLength(Body) > MAX_REQUEST_BYTES) {
     later(id, false, 'Post data too large. Limit: 1024 KB.')
     return
@@ -92,7 +99,7 @@ state = await LuauState.createAsync({
   __context: context ?? 'edit',
   __testArguments: JSON.stringify(testArguments ?? {}),
   __sleep: (id, seconds) => void setTimeout(() => later(id, true), seconds * 1000),
-  __http: (id, text) => void request(id, text),
+  __http: (id, head, body) => void request(id, head, body),
   __compile: (id, source, name) => void compile(id, source, name),
 })
 
