@@ -191,6 +191,7 @@ class Gateway:
             peers=self._peers.for_backend,
             invoke=self.internal_calls.invoke,
             has_tool=self.internal_calls.has_tool,
+            find_tool=self.internal_calls.find_tool,
             is_authorized=self.internal_calls.is_authorized,
             spawn=self._tasks.spawn,
             ready=self._ready.wait,

@@ -76,6 +76,8 @@ class Action:
     input_schema: Json
     output_schema: Json
     requires_bridge: bool = False
+    validate: Callable[[Json], None] | None = None
+    """Raises `Fault(INVALID_INPUT)` for arguments that the schema allows; such a call leaves no record."""
 
     @property
     def effect(self) -> int:
@@ -123,6 +125,8 @@ class _ActionRunner:
         self._next_cleanup: dict[str, float] = {}
 
     async def run(self, action: Action, arguments: Json) -> Json:
+        if action.validate is not None:
+            action.validate(arguments)
         meta = self._host.current_call().meta
         key = meta.get("idempotencyKey") if action.side_effect == "write" else None
         tool = f"{self._host.namespace}.{action.name}"
@@ -145,7 +149,16 @@ class _ActionRunner:
         )
         store, run_id = self._host.store(current.caller), runlog.new_run_id()
         await self._clean_up(current.caller)
-        await runlog.start(store, run_id, current.correlation_id, "action", tool, self._host.bus.worker)
+        record = runlog.NewRun(
+            run_id=run_id,
+            correlation_id=current.correlation_id,
+            type="action",
+            name=tool,
+            worker=self._host.bus.worker,
+            principal=current.caller.principal,
+            actor=request.actor,
+        )
+        await runlog.start(store, record)
         # This default applies to an unexpected exception.
         end: tuple[str, str, str | None, str | None] = ("failed", "", "INTERNAL_ERROR", "The action did not end.")
         try:

@@ -1,6 +1,7 @@
 """The resources of the Gox contract: `gox://status`, `gox://runs` and `gox://runs/{runId}`."""
 
 import json
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from mcp.types import (
 )
 
 from backends.gox import registry, runlog
-from gateway.contract import Host, Json
+from gateway.contract import Host, Json, Store
 from gateway.errors import UnknownName
 
 _JSON: Final = "application/json"
@@ -36,8 +37,11 @@ _TEMPLATES: Final = [
 ]
 
 
-def add_resources(server: Server[Any], host: Host) -> None:
-    """Register the resource handlers on the server."""
+ReadOutputs = Callable[[Store, str], Awaitable[list[Json]]]
+
+
+def add_resources(server: Server[Any], host: Host, read_outputs: ReadOutputs) -> None:
+    """Register the resource handlers on the server. `read_outputs` returns the step outputs of a workflow run."""
 
     async def list_resources(
         ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -51,7 +55,7 @@ def add_resources(server: Server[Any], host: Host) -> None:
 
     async def read(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
         uri = str(params.uri)
-        text = json.dumps(await _read(host, uri), ensure_ascii=False)
+        text = json.dumps(await _read(host, uri, read_outputs), ensure_ascii=False)
         return {"contents": [{"uri": uri, "mimeType": _JSON, "text": text}]}
 
     server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
@@ -59,7 +63,7 @@ def add_resources(server: Server[Any], host: Host) -> None:
     server.add_request_handler("resources/read", ReadResourceRequestParams, read)
 
 
-async def _read(host: Host, uri: str) -> Json:
+async def _read(host: Host, uri: str, read_outputs: ReadOutputs) -> Json:
     store = host.store(host.current_call().caller)
     if uri == _STATUS:
         return _status(host)
@@ -67,6 +71,8 @@ async def _read(host: Host, uri: str) -> Json:
         await registry.fail_orphaned_runs(host, store)
         return {"runs": await runlog.recent(store)}
     if uri.startswith(f"{_RUNS}/") and (record := await runlog.find(store, uri.removeprefix(f"{_RUNS}/"))):
+        if record["type"] == "workflow":
+            record["outputs"] = await read_outputs(store, record["runId"])
         return record
     raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
 

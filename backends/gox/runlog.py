@@ -5,9 +5,10 @@ Calls that are rejected before they start leave no record.
 
 import itertools
 import secrets
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from time import time_ns
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,15 +19,16 @@ _run_counter = itertools.count(1)
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _START: Final = text(
-    "INSERT INTO runs (run_id, correlation_id, type, name, status, started_at, worker)"
-    " VALUES (:run_id, :correlation_id, :type, :name, 'running', :at, :worker)"
+    "INSERT INTO runs (run_id, correlation_id, type, name, status, started_at, worker, principal, actor)"
+    " VALUES (:run_id, :correlation_id, :type, :name, 'running', :at, :worker, :principal, :actor)"
 )
 _END: Final = text(
     "UPDATE runs SET status = :status, ended_at = :at, diff_summary = :diff_summary, error_code = :error_code,"
     " error_message = :error_message WHERE run_id = :run_id"
 )
 _COLUMNS: Final = (
-    "run_id, correlation_id, type, name, status, started_at, ended_at, diff_summary, error_code, error_message"
+    "run_id, correlation_id, type, name, status, started_at, ended_at, diff_summary, error_code, error_message,"
+    " principal, actor"
 )
 _ONE: Final = text(f"SELECT {_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # only our own columns
 _RECENT: Final = text(
@@ -58,16 +60,28 @@ def new_run_id() -> str:
     return f"{secrets.token_hex(4)}-{stamp}-{_base36(next(_run_counter))}"
 
 
-async def start(store: Store, run_id: str, correlation_id: str, kind: str, name: str, worker: str) -> None:
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """The record of a run that starts."""
+
+    run_id: str
+    correlation_id: str
+    type: Literal["action", "workflow"]
+    name: str
+    worker: str
+    principal: str
+    """The verified caller; `actor` is what the client claims."""
+    actor: str | None
+
+
+async def start(store: Store, run: NewRun) -> None:
     async with store.transaction() as connection:
-        await start_in_transaction(connection, run_id, correlation_id, kind, name, worker)
+        await start_in_transaction(connection, run)
 
 
-async def start_in_transaction(
-    connection: AsyncConnection, run_id: str, correlation_id: str, kind: str, name: str, worker: str
-) -> str:
+async def start_in_transaction(connection: AsyncConnection, run: NewRun) -> str:
     """Insert the record of a new run within an open transaction; return its start time."""
-    row = {"run_id": run_id, "correlation_id": correlation_id, "type": kind, "name": name, "worker": worker}
+    row = asdict(run)
     started_at = now()
     await connection.execute(_START, {**row, "at": started_at})
     return started_at
@@ -149,7 +163,13 @@ def _to_json(row: Row[Any]) -> Json:
         "startedAt": row.started_at,
         "diffSummary": row.diff_summary,
     }
-    optional = {"endedAt": row.ended_at, "errorCode": row.error_code, "errorMessage": row.error_message}
+    optional = {
+        "endedAt": row.ended_at,
+        "errorCode": row.error_code,
+        "errorMessage": row.error_message,
+        "principal": row.principal,
+        "actor": row.actor,
+    }
     return record | {key: value for key, value in optional.items() if value is not None}
 
 

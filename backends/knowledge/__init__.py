@@ -47,6 +47,8 @@ def _render_error(error: Json, tool: str, arguments: Json) -> Json:
     return {"ok": False, "error": error}
 
 
+_WRITES = frozenset(tool.name for tool in TOOLS if tool.effect)
+
 manifest = Manifest(
     codes=ERROR_CODES,
     render_error=_render_error,
@@ -56,7 +58,8 @@ manifest = Manifest(
     timeouts={"ingest": 600.0},
     migrations=Path(__file__).parent / "migrations",
     subscribe_by_tenant=True,
-    dry_run=frozenset(tool.name for tool in TOOLS if tool.effect),
+    dry_run=_WRITES,
+    idempotency_keys=_WRITES,
 )
 
 _INSTRUCTIONS: Final = (

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -25,6 +25,11 @@ T = TypeVar("T")
 
 class _OpenBody(msgspec.Struct):
     clientName: str = _NAME
+    studio: str = ""
+    """Random id of the running Studio. A name is only a label: two windows may share it, and share the key."""
+    placeId: float = 0
+    placeName: str = ""
+    context: Literal["edit", "server", "client"] = "edit"
 
 
 class _WriteBody(msgspec.Struct):
@@ -47,8 +52,12 @@ class StudioBridge:
 
     async def _open(self, request: HttpRequest) -> HttpResponse:
         body = await request.body()
-        name = _decode(body, _OpenBody).clientName.strip()[:_MAX_NAME] if body else ""
-        return HttpResponse.json({"sessionId": await self._peers.open(request.caller, name or _NAME, GoxLines())})
+        opened = _decode(body, _OpenBody) if body else _OpenBody()
+        name = opened.clientName.strip()[:_MAX_NAME] or _NAME
+        identity = f"{opened.studio[:_MAX_NAME]}/{opened.context}" if opened.studio else ""
+        about = {"placeId": opened.placeId, "placeName": opened.placeName[:_MAX_NAME], "context": opened.context}
+        session = await self._peers.open(request.caller, name, GoxLines(), identity=identity, about=about)
+        return HttpResponse.json({"sessionId": session})
 
     async def _read(self, request: HttpRequest) -> HttpResponse:
         caller, session = request.caller, request.path_params["session"]

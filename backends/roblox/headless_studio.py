@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,9 +81,14 @@ async def run_headless_studio(
     modules: Path,
     *,
     stall_timeout: float = 10.0,
+    context: str = "edit",
+    test_arguments: Mapping[str, str] | None = None,
     out: int | IO[bytes] | None = DEVNULL,
 ) -> AsyncGenerator[Process]:
     """Start a Studio that connects to the gateway at `url`; it is killed when the context exits.
+
+    `context` is the data model that the plugin finds itself in: `edit`, or `server` or `client` in a play test, then
+    with the arguments of that test.
 
     The Studio restarts its VM when the VM does not respond for `stall_timeout` seconds.
     """
@@ -95,6 +100,8 @@ async def run_headless_studio(
         "GATEHOUSE_NAME": name,
         "GATEHOUSE_MODULES": str(modules),
         "GATEHOUSE_PATIENCE": f"{stall_timeout:g}",
+        "GATEHOUSE_CONTEXT": context,
+        "GATEHOUSE_TEST_ARGUMENTS": json.dumps(dict(test_arguments or {})),
     }
     # The process exits when its standard input closes, so it never outlives this one.
     process = await asyncio.create_subprocess_exec(

@@ -1,5 +1,6 @@
 """Sends requests to a Studio over the bridge: selects the Studio and translates its errors into faults."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -13,6 +14,8 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "NOT_FOUND": Kind.NOT_FOUND,
     "ACCESS_DENIED": Kind.DENIED,
     "CONFLICT": Kind.ILLEGAL_STATE,
+    "TOO_LARGE": Kind.TOO_LARGE,
+    "UNIMPLEMENTED": Kind.UNSUPPORTED,
 }
 _TRANSIENT: Final = "TRANSIENT_ERROR"
 _MAX_MESSAGE: Final = 2000
@@ -40,6 +43,7 @@ class StudioClient:
             "payload": payload,
             "correlationId": request.correlation_id,
             "idempotencyKey": request.idempotency_key,
+            "principal": caller.principal,
         }
         answer = await self._host.peers.request(caller, peer, message, timeout)
         if not answer["success"]:
@@ -52,8 +56,9 @@ class StudioClient:
     def _select(self, caller: Caller, studio_id: str | None) -> str:
         peers = self._host.peers.list(caller)
         if studio_id is not None:
-            if any(peer["id"] == studio_id for peer in peers):
-                return studio_id
+            for peer in peers:
+                if studio_id in (studio_id_of(peer), peer["id"]):
+                    return peer["id"]
             raise Fault(Kind.NOT_FOUND, f"no Studio {studio_id!r} is connected", details={"studioId": studio_id})
         if not peers:
             raise Fault(
@@ -62,6 +67,8 @@ class StudioClient:
                 retryable=False,
                 suggested_fix="Open Studio and connect its Gatehouse plugin, or start a headless one.",
             )
+        # A play test is a context of its Studio, addressed by its own studioId only.
+        peers = [peer for peer in peers if _context(peer) == "edit"] or list(peers)
         own = [peer for peer in peers if peer["owner"] == caller.subject]
         if own or len(peers) == 1:
             # Prefer a connected Studio, then the newest; the bridge waits for one that may reconnect.
@@ -69,7 +76,7 @@ class StudioClient:
         raise Fault(
             Kind.INVALID_INPUT,
             "several Studios are connected and none is yours: set studioId to select one",
-            details={"studios": [{"studioId": peer["id"], "name": peer["name"]} for peer in peers]},
+            details={"studios": [{"studioId": studio_id_of(peer), "name": peer["name"]} for peer in peers]},
         )
 
 
@@ -85,10 +92,23 @@ def _to_fault(error: Json) -> Fault:
     )
 
 
+def _context(peer: Json) -> str:
+    return peer.get("about", {}).get("context", "edit")
+
+
+def studio_id_of(peer: Json) -> str:
+    """Return the id of a Studio: the same for all its sessions. Derived from the key too, so that no other key can
+    claim it. A plugin that sends no id of its own is known by its session."""
+    if not peer.get("identity"):
+        return peer["id"]
+    return hashlib.sha256(f"{peer['credential']}\0{peer['identity']}".encode()).hexdigest()[:16]
+
+
 def _describe(peer: Json, caller: Caller) -> Json:
     description: Json = {
-        "studioId": peer["id"],
+        "studioId": studio_id_of(peer),
         "name": peer["name"],
+        **{key: value for key, value in peer.get("about", {}).items() if value},
         "owner": peer["owner"],
         "yours": peer["owner"] == caller.subject,
         "connected": peer["connected"],

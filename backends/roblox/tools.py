@@ -31,6 +31,11 @@ _INSTANCE: Final[Json] = {
 _VALUE: Final[Json] = {
     "description": 'A primitive, or an object tagged by _type: {"_type": "Vector3", "x": 0, "y": 5, "z": 0}.',
 }
+_LOGS: Final[Json] = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"level": _TEXT, "message": _TEXT}},
+    "description": "What was printed meanwhile; absent if nothing was.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,6 @@ _FIND_RULES: Final[Json] = {
     "allOf": [
         {"anyOf": [{"required": ["rootPath"]}, {"required": ["rootId"]}]},
         {"anyOf": [{"required": ["nameContains"]}, {"required": ["className"]}]},
-        {"not": {"required": ["limit", "maxResults"]}},
     ]
 }
 
@@ -142,7 +146,7 @@ TOOLS: Final = (
                 "expectReturn": {"type": "boolean", "description": "Fail when the return value is nil."},
             },
         ),
-        _output_schema(executed=_FLAG, called=_FLAG, returnValue={}),
+        _output_schema(executed=_FLAG, called=_FLAG, returnValue={}, logs=_LOGS),
     ),
     Tool(
         "instance_create",
@@ -200,7 +204,8 @@ TOOLS: Final = (
                 "rootPath": _NAME,
                 "rootId": _NAME,
                 "nameContains": _NAME,
-                "className": _NAME,
+                "className": {**_NAME, "description": "A class or a base class: BasePart finds every Part."},
+                "ignoreCase": {"type": "boolean", "description": "Match nameContains in any case."},
                 "limit": _LIMIT,
                 "maxResults": {**_LIMIT, "description": "Alias of limit; do not send both."},
                 "offset": _COUNT,
@@ -209,6 +214,58 @@ TOOLS: Final = (
             **_FIND_RULES,
         ),
         _output_schema(rootPath=_TEXT, truncated=_FLAG, matches={"type": "array", "items": _INSTANCE}, **_PAGE),
+    ),
+)
+
+_COUNTED: Final[Json] = {
+    "count": {"type": "integer", "minimum": 1, "maximum": 50, "description": "Number of changes; default 1."},
+    "scope": {
+        "type": "string",
+        "enum": ["own", "tenant"],
+        "description": "own (default): your changes only. tenant: any change; needs the scope roblox:undo-tenant.",
+    },
+}
+_HISTORY: Final = _output_schema(count=_COUNT, changes={"type": "array", "items": _TEXT})
+
+EXTENDED_TOOLS: Final = (
+    Tool(
+        "run_code",
+        "code.run",
+        "Run code",
+        "Run Luau code in the Studio and return its value and output. It is one undo step; if it fails, its changes are"
+        " rolled back.",
+        "write",
+        _input_schema(None, {"code": _NAME}, ("code",)),
+        _output_schema(executed=_FLAG, returnValue={}, logs=_LOGS),
+    ),
+    Tool(
+        "console_read",
+        "console.read",
+        "Read the output",
+        "Return the lines of Studio's output after a cursor.",
+        "read",
+        _input_schema(None, {"cursor": _COUNT, "limit": _LIMIT}),
+        _output_schema(
+            lines={"type": "array", "items": {"type": "object"}}, nextCursor=_COUNT, hasMore=_FLAG, dropped=_COUNT
+        ),
+    ),
+    Tool(
+        "undo",
+        "history.undo",
+        "Undo",
+        "Take back your newest changes in the Studio.",
+        "write",
+        _input_schema(None, _COUNTED),
+        _HISTORY,
+    ),
+    Tool(
+        "redo",
+        "history.redo",
+        "Redo",
+        "Repeat your newest changes that were taken back.",
+        "write",
+        _input_schema(None, _COUNTED),
+        _HISTORY,
     ),
 )
 

@@ -16,6 +16,7 @@ from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestPa
 from backends.gox import registry
 from backends.gox.action import ERROR_CODES, MIGRATIONS
 from backends.gox.resources import add_resources
+from backends.workflow import outputs
 from backends.workflow.options import Options
 from backends.workflow.recovery import Recovery
 from backends.workflow.runner import Runner
@@ -30,7 +31,8 @@ manifest = Manifest(
     uri_prefixes=("gox://",),
     effects={"run": 2, "cancel": 1, "status": 0, "list": 0, "logs": 0},
     migrations=MIGRATIONS,
-    dry_run=frozenset({"run"}),  # every step gets the flag; a step without a dry run is rejected
+    dry_run=frozenset({"run"}),  # every step gets the flag; a run with a step that has no dry run is rejected
+    idempotency_keys=frozenset({"run"}),
 )
 
 
@@ -61,5 +63,5 @@ def server(host: Host) -> Server[Any]:
     made = Server[Any]("workflow", on_list_tools=list_tools, lifespan=lifespan)
     # The handler returns a plain object, which the type of the `Server` constructor does not allow.
     made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    add_resources(made, host)
+    add_resources(made, host, outputs.read)
     return made

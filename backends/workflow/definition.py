@@ -9,6 +9,7 @@ from gateway.errors import Fault, Kind
 
 MAX_NAME: Final = 200
 """Maximum length of an id; ids are repeated in every log line."""
+MAX_PARALLEL: Final = 8
 _MILLISECONDS: Final[Json] = {"type": "integer", "minimum": 0}
 
 STEP_SCHEMA: Final[Json] = closed_schema(
@@ -26,6 +27,24 @@ STEP_SCHEMA: Final[Json] = closed_schema(
         },
         "timeoutMs": _MILLISECONDS,
         "retry": closed_schema({"maxAttempts": {"type": "integer", "minimum": 0}, "backoffMs": _MILLISECONDS}),
+        "onFailure": {
+            "description": "After the last attempt failed: stop the run (the default), continue with the next step, or"
+            " go to a later step.",
+            "anyOf": [
+                {"type": "string", "enum": ["stop", "continue"]},
+                closed_schema({"goto": {"type": "string", "minLength": 1}}, required=("goto",)),
+            ],
+        },
+        "forEach": closed_schema(
+            {
+                "stepId": {"type": "string", "minLength": 1},
+                "path": {"type": "string"},
+                "parallel": {"type": "integer", "minimum": 1, "maximum": MAX_PARALLEL},
+            },
+            required=("stepId",),
+            description="Call the tool once for each item of an array that an earlier step returned. ${item},"
+            " ${item.<path>} and ${index} stand for the item. The output is {items: [...]}.",
+        ),
         "when": closed_schema(
             {"stepId": {"type": "string", "minLength": 1}, "path": {"type": "string"}, "equals": {}},
             required=("stepId", "equals"),
@@ -61,6 +80,15 @@ class StepCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class ForEach:
+    """The step calls its tool for each item of the array at `path` in the output of an earlier step."""
+
+    step_id: str
+    path: str
+    parallel: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     id: str
     action: str
@@ -69,6 +97,11 @@ class Step:
     attempts: int
     backoff: float
     when: StepCondition | None
+    for_each: ForEach | None = None
+    continues: bool = False
+    """Whether the run goes on after the step failed."""
+    goto: str | None = None
+    """The later step to go on with after the step failed; None: the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +124,11 @@ def parse(raw: Json, limits: Limits) -> Definition:
         if step.id in parsed:
             raise _invalid(f"duplicate step id {step.id!r}", f"definition.steps.{number - 1}.id", "unique")
         parsed[step.id] = step
+    order = list(parsed)
+    for position, step in enumerate(parsed.values()):
+        if step.goto is not None and step.goto not in order[position + 1 :]:
+            at = f"definition.steps.{position}.onFailure.goto"
+            raise _invalid(f"onFailure.goto {step.goto!r} names no later step", at, "laterStep")
     return Definition(name, tuple(parsed.values()))
 
 
@@ -112,7 +150,19 @@ def _parse_step(raw: Json, number: int, limits: Limits, earlier: dict[str, Step]
         attempts=attempts,
         backoff=_parse_milliseconds(retry.get("backoffMs"), limits.max_backoff, f"{at}.retry.backoffMs"),
         when=_parse_condition(raw.get("when"), earlier, at),
+        for_each=_parse_for_each(raw.get("forEach"), earlier, at),
+        continues=raw.get("onFailure", "stop") != "stop",
+        goto=raw["onFailure"]["goto"].strip() if isinstance(raw.get("onFailure"), dict) else None,
     )
+
+
+def _parse_for_each(raw: Json | None, earlier: dict[str, Step], at: str) -> ForEach | None:
+    if raw is None:
+        return None
+    step_id = raw["stepId"].strip()
+    if step_id not in earlier:
+        raise _invalid(f"forEach.stepId {step_id!r} names no earlier step", f"{at}.forEach.stepId", "earlierStep")
+    return ForEach(step_id, raw.get("path") or "", raw.get("parallel", 1))
 
 
 def _parse_condition(raw: Json | None, earlier: dict[str, Step], at: str) -> StepCondition | None:

@@ -11,32 +11,55 @@ from gateway.errors import Fault, Kind
 
 _REFERENCE: Final = re.compile(r"\$\{steps\.([^.{}]+)\.output((?:\.[^.{}]+)*)\}")
 
+_ITEM_REFERENCE: Final = re.compile(r"\$\{(item|index)((?:\.[^.{}]+)*)\}")
+_INDEXED: Final = re.compile(r"([^\[\]]+)((?:\[\d+\])+)")
+
 
 class PathNotFound(LookupError):
     """The value has no such path."""
 
 
-def is_met(condition: StepCondition, outputs: Mapping[str, Any]) -> bool:
-    """Return whether the condition is met. It is not met if the step was skipped or the path does not exist."""
+def unmet_reason(condition: StepCondition, outputs: Mapping[str, Any]) -> str | None:
+    """Return why the condition is not met, or None if it is. It is not met either if the step was skipped or the path
+    does not exist."""
     if condition.step_id not in outputs:
-        return False
+        return "condition not met"
     try:
         found = get_path(outputs[condition.step_id], condition.path)
     except PathNotFound:
-        return False
-    return _json_equal(condition.equals, found)
+        return f"condition not met: step {condition.step_id!r} has no output at {condition.path!r}"
+    return None if _json_equal(condition.equals, found) else "condition not met"
+
+
+def is_met(condition: StepCondition, outputs: Mapping[str, Any]) -> bool:
+    return unmet_reason(condition, outputs) is None
 
 
 def get_path(value: Any, path: str) -> Any:
-    """Return the value at a path of object keys separated by dots. The empty path is the value itself.
+    """Return the value at a path of object keys and array indexes: `items.0.id` or `items[0].id`. The empty path is
+    the value itself.
 
     Raises `PathNotFound`.
     """
-    for key in path.split(".") if path else ():
-        if not isinstance(value, dict) or key not in value:
-            raise PathNotFound(path)
-        value = cast("Json", value)[key]
-    return value
+    for part in path.split(".") if path else ():
+        indexed = _INDEXED.fullmatch(part)
+        if indexed is not None and not (isinstance(value, dict) and part in value):
+            keys = [indexed[1], *re.findall(r"\d+", indexed[2])]
+        else:
+            keys = [part]  # brackets may belong to a key
+        for key in keys:
+            value = _get(value, key, path)
+    return cast("Any", value)
+
+
+def _get(value: Any, key: str, path: str) -> Any:
+    if isinstance(value, dict) and key in value:
+        return cast("Json", value)[key]
+    if isinstance(value, list) and key.isascii() and key.isdigit():
+        items = cast("list[Any]", value)
+        if int(key[:9]) < len(items):
+            return items[int(key[:9])]
+    raise PathNotFound(path)
 
 
 def resolve_references(arguments: Json, outputs: Mapping[str, Any], max_bytes: int) -> Json:
@@ -47,6 +70,35 @@ def resolve_references(arguments: Json, outputs: Mapping[str, Any], max_bytes: i
     """
     resolver = _ReferenceResolver(outputs, max_bytes)
     return {key: resolver.resolve(value) for key, value in arguments.items()}
+
+
+def resolve_item(arguments: Json, item: Any, index: int) -> Json:
+    """Replace `${item}`, `${item.<path>}` and `${index}`. Raises `Fault(INVALID_INPUT)` if the item lacks a path."""
+    return {key: _resolve_item(value, item, index) for key, value in arguments.items()}
+
+
+def _resolve_item(value: Any, item: Any, index: int) -> Any:
+    if isinstance(value, list):
+        return [_resolve_item(each, item, index) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _resolve_item(each, item, index) for key, each in cast("Json", value).items()}
+    if not isinstance(value, str):
+        return value
+
+    def look_up(match: re.Match[str]) -> Any:
+        try:
+            return get_path(item if match[1] == "item" else index, match[2].removeprefix("."))
+        except PathNotFound as exc:
+            details = {"validation_path": match[0][:_MAX_SHOWN], "validation_rule": "reference", "index": index}
+            message = f"{match[0][:_MAX_SHOWN]} does not resolve to a value in item {index}"
+            raise Fault(Kind.INVALID_INPUT, message, details=details) from exc
+
+    def as_text(match: re.Match[str]) -> str:
+        found = look_up(match)
+        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+    whole = _ITEM_REFERENCE.fullmatch(value)
+    return look_up(whole) if whole is not None else _ITEM_REFERENCE.sub(as_text, value)
 
 
 class _ReferenceResolver:

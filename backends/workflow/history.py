@@ -16,20 +16,23 @@ _COLUMNS: Final = (
 _ONE: Final = text(f"SELECT {_COLUMNS} AND r.run_id = :run_id")  # only our own columns
 _PAGE: Final = text(
     f"SELECT {_COLUMNS} AND (:status = '' OR r.status = :status)"
-    " ORDER BY r.started_at DESC, r.run_id DESC LIMIT :limit OFFSET :start"
+    " AND (:at = '' OR r.started_at < :at OR (r.started_at = :at AND r.run_id < :run_id))"
+    " ORDER BY r.started_at DESC, r.run_id DESC LIMIT :limit"
 )
+_CURSOR: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z)~([\w.-]{1,100})", re.ASCII)
 _PROGRESS: Final = re.compile(r"steps=(\d+)/(\d+)")
 
 
 async def read_page(store: Store, status: str, limit: int, cursor: str | None) -> Json:
     """Return one page of snapshots. Raises `Fault(INVALID_INPUT)` for an invalid cursor."""
-    start = _parse_cursor(cursor)
-    row = {"status": status.strip().lower(), "limit": limit + 1, "start": start}
+    at, run_id = _parse_cursor(cursor)
+    row = {"status": status.strip().lower(), "limit": limit + 1, "at": at, "run_id": run_id}
     async with store.transaction() as connection:
         found = (await connection.execute(_PAGE, row)).all()
     shown: Json = {"runs": [_to_snapshot(each) for each in found[:limit]]}
     if len(found) > limit:
-        shown["nextCursor"] = str(start + limit)
+        # The last row shown, not an offset: runs that start meanwhile do not move the next page.
+        shown["nextCursor"] = f"{found[limit - 1].started_at}~{found[limit - 1].run_id}"
     return shown
 
 
@@ -50,13 +53,14 @@ def summary_log(snapshot: Json) -> list[Json]:
     return [started, {"timestamp": snapshot["endedAt"], "level": level, "message": f"workflow {status}"}]
 
 
-def _parse_cursor(cursor: str | None) -> int:
+def _parse_cursor(cursor: str | None) -> tuple[str, str]:
     if cursor is None or cursor == "":
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        return "", ""
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
         details = {"validation_path": "input.cursor", "validation_rule": "cursor"}
         raise Fault(Kind.INVALID_INPUT, "cursor is invalid: use the nextCursor of the previous page", details=details)
-    return int(cursor)
+    return found[1], found[2]
 
 
 def _to_snapshot(row: Row[Any]) -> Json:

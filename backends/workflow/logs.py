@@ -12,8 +12,9 @@ from gateway.contract import Json, Store
 from gateway.errors import Fault, Kind
 
 _ADD: Final = text(
-    "INSERT INTO workflow_logs (run_id, position, logged_at, level, message, step_id, action_id) SELECT :run_id,"
-    " COALESCE(MAX(position), 0) + 1, :at, :level, :message, :step_id, :action_id FROM workflow_logs"
+    "INSERT INTO workflow_logs (run_id, position, logged_at, level, message, step_id, action_id, may_repeat)"
+    " SELECT :run_id, COALESCE(MAX(position), 0) + 1, :at, :level, :message, :step_id, :action_id, :may_repeat"
+    " FROM workflow_logs"
     " WHERE run_id = :run_id"
 )
 _DROP: Final = text(
@@ -21,7 +22,8 @@ _DROP: Final = text(
     " (SELECT MAX(position) FROM workflow_logs WHERE run_id = :run_id) - :max_lines"
 )
 _ALL: Final = text(
-    "SELECT logged_at, level, message, step_id, action_id FROM workflow_logs WHERE run_id = :run_id ORDER BY position"
+    "SELECT logged_at, level, message, step_id, action_id, may_repeat FROM workflow_logs WHERE run_id = :run_id"
+    " ORDER BY position"
 )
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -34,8 +36,16 @@ async def append(
     message: str,
     step_id: str | None = None,
     action_id: str | None = None,
+    *,
+    may_repeat: bool = False,
 ) -> None:
-    row = {"level": level, "message": message, "step_id": step_id, "action_id": action_id}
+    row = {
+        "level": level,
+        "message": message,
+        "step_id": step_id,
+        "action_id": action_id,
+        "may_repeat": int(may_repeat),
+    }
     await connection.execute(_ADD, {"run_id": run_id, "at": runlog.now(), **row})
     await connection.execute(_DROP, {"run_id": run_id, "max_lines": max_lines})
 
@@ -56,7 +66,7 @@ async def read(store: Store, run_id: str, arguments: Json) -> list[Json]:
 
 def _to_json(row: Any) -> Json:
     line: Json = {"timestamp": row.logged_at, "level": row.level, "message": row.message}
-    optional = {"stepId": row.step_id, "actionId": row.action_id}
+    optional = {"stepId": row.step_id, "actionId": row.action_id, "mayRepeat": True if row.may_repeat else None}
     return line | {key: value for key, value in optional.items() if value is not None}
 
 

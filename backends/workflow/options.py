@@ -21,6 +21,7 @@ class Options(BaseModel):
     max_input_bytes: int = Field(
         default=1_048_576, ge=1, description="Maximum bytes that references may insert into a step's arguments."
     )
+    max_items: int = Field(default=100, ge=1, description="Maximum items that forEach goes through.")
     max_kept_bytes: int = Field(default=4_194_304, ge=1, description="Maximum bytes of step outputs stored per run.")
     retention_max_runs: int = Field(default=1000, ge=1, description="Maximum finished runs kept per tenant.")
     retention_ttl: float = Field(

@@ -2,9 +2,31 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from backends.workflow import run_store
+from gateway.contract import Json, Store
 from gateway.errors import Fault, Kind
+
+MAX_SHOWN: Final = 65_536
+"""Bytes of outputs that a tool returns; a resource returns them whole."""
+
+
+async def read(store: Store, run_id: str, max_bytes: int | None = None) -> list[Json]:
+    """Return `stepId`, `status` and `output` of each finished step, until `max_bytes` are used up."""
+    shown: list[Json] = []
+    remaining = max_bytes
+    for step_id, status, text in await run_store.read_steps(store, run_id):
+        step: Json = {"stepId": step_id, "status": status}
+        if text is None:
+            step |= {"stored": False} if status == "succeeded" else {}
+        elif remaining is None or len(text) <= remaining:
+            step["output"] = json.loads(text)
+            remaining = None if remaining is None else remaining - len(text)
+        else:
+            step |= {"truncated": True, "bytes": len(text)}
+        shown.append(step)
+    return shown
 
 
 class Outputs(Mapping[str, Any]):

@@ -40,7 +40,6 @@ _STEP: Final = text(
     " VALUES (:run_id, :position, :step_id, :status, :output)"
 )
 _STEPS: Final = text("SELECT step_id, status, output FROM workflow_steps WHERE run_id = :run_id ORDER BY position")
-_DROP_STEPS: Final = text("DELETE FROM workflow_steps WHERE run_id = :run_id")
 _STALE: Final = text(
     "SELECT run_id FROM workflow_runs WHERE status <> 'running' AND (ended_at < :before OR run_id NOT IN"
     " (SELECT run_id FROM (SELECT run_id FROM workflow_runs WHERE status <> 'running' ORDER BY started_at DESC,"
@@ -125,11 +124,20 @@ async def insert(
         "control": json.dumps(_from_control(control)),
         "worker": worker,
     }
+    record = runlog.NewRun(
+        run_id=run_id,
+        correlation_id=correlation_id,
+        type="workflow",
+        name=name,
+        worker=worker,
+        principal=control.caller.principal,
+        actor=control.actor,
+    )
     async with store.transaction() as connection:
         if (await connection.execute(_COUNT)).scalar_one() >= max_running:
             message = f"workflow concurrency limit reached (max {max_running})"
             raise Fault(Kind.RATE_LIMITED, message, details={"max": max_running}, retry_after=1.0)
-        row["at"] = await runlog.start_in_transaction(connection, run_id, correlation_id, "workflow", name, worker)
+        row["at"] = await runlog.start_in_transaction(connection, record)
         await connection.execute(_INSERT, row)
 
 
@@ -173,7 +181,7 @@ async def end(
     code: str | None,
     message: str | None,
 ) -> None:
-    """Store the end of a run and delete its step outputs.
+    """Store the end of a run. Its outputs stay until the run is pruned.
 
     Raises `RunTakenOver`; the transaction must then be rolled back, with the run-log record.
     """
@@ -182,7 +190,6 @@ async def end(
     row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message, "worker": worker}
     if not (await connection.execute(_END, row)).rowcount:
         raise RunTakenOver
-    await connection.execute(_DROP_STEPS, {"run_id": run.run_id})
 
 
 async def add_step(
@@ -204,6 +211,13 @@ async def load_outputs(store: Store, run_id: str) -> tuple[int, dict[str, str | 
     async with store.transaction() as connection:
         rows = (await connection.execute(_STEPS, {"run_id": run_id})).all()
     return len(rows), {row.step_id: row.output for row in rows if row.status == "succeeded"}
+
+
+async def read_steps(store: Store, run_id: str) -> list[tuple[str, str, str | None]]:
+    """Return id, status and stored output of the finished steps, as JSON text; None without one."""
+    async with store.transaction() as connection:
+        rows = (await connection.execute(_STEPS, {"run_id": run_id})).all()
+    return [(row.step_id, row.status, row.output) for row in rows]
 
 
 async def prune(store: Store, max_age: float, max_runs: int) -> None:

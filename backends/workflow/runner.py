@@ -5,14 +5,14 @@ import itertools
 import logging
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from backends.gox import registry
 from backends.gox.action import ERROR_CODES
 from backends.workflow import logs, run_store
 from backends.workflow.attempt import attempt
-from backends.workflow.definition import Definition, Step, parse
-from backends.workflow.expressions import is_met, resolve_references
+from backends.workflow.definition import Definition, ForEach, Step, parse
+from backends.workflow.expressions import PathNotFound, get_path, resolve_item, resolve_references, unmet_reason
 from backends.workflow.options import Options
 from backends.workflow.outputs import Outputs
 from backends.workflow.run_store import Control, Run
@@ -62,9 +62,16 @@ class Runner:
         """Validate the definition, start a run, and return its id."""
         parsed = parse(definition, self._options.limits)
         for step in parsed.steps:
-            if not self._host.has_tool(control.caller, step.action):
-                details = {"actionId": step.action, "stepId": step.id}
+            tool = self._host.find_tool(control.caller, step.action)
+            details = {"actionId": step.action, "stepId": step.id}
+            if tool is None:
                 raise Fault(Kind.NOT_FOUND, f"action {step.action!r} is not registered", details=details)
+            if control.dry_run and not tool.allows_dry_run:
+                raise Fault(
+                    Kind.INVALID_INPUT,
+                    f"step {step.id!r} has no dry run: {step.action} would change data. Nothing was started.",
+                    details={**details, "validation_path": "input.dryRun", "validation_rule": "dryRun"},
+                )
         store = self._host.store(control.caller)
         await run_store.prune(store, self._options.retention_ttl, self._options.retention_max_runs)
         run_id, worker = f"wf-{time.time_ns()}-{next(_run_counter)}", self._host.bus.worker
@@ -143,22 +150,38 @@ class Runner:
         run = active.run
         active.completed, stored = await run_store.load_outputs(store, run.run_id)
         outputs = Outputs(stored, self._options.max_kept_bytes)
-        for position, step in enumerate(definition.steps[active.completed :], active.completed):
+        position = active.completed
+        while position < len(definition.steps):
+            step = definition.steps[position]
             # Check the database too: the worker that received the cancel request may not have reached this one.
             if active.canceled.is_set() or await run_store.is_cancel_requested(store, run.run_id):
                 raise _Canceled
-            status, output = "succeeded", None
-            if step.when is not None and not is_met(step.when, outputs):
-                status, line = "skipped", "step skipped (condition not met)"
+            status, output, passed = "succeeded", None, ()
+            unmet = unmet_reason(step.when, outputs) if step.when is not None else None
+            if unmet is not None:
+                status, line = "skipped", f"step skipped ({unmet})"
             else:
-                output = outputs.add(step.id, await self._run_step(store, active, step, outputs))
-                line = "step completed"
+                try:
+                    output = outputs.add(step.id, await self._run_step(store, active, step, outputs))
+                    line = "step completed"
+                except Fault as fault:
+                    if not step.continues:
+                        raise
+                    status, line = "failed", f"run continues after the failure: {fault.message}"
+                    passed = _steps_before(definition, position + 1, step.goto)
             async with store.transaction() as connection:
                 worker = self._host.bus.worker
                 await run_store.add_step(connection, run.run_id, worker, position, step.id, status, output)
                 max_lines = self._options.max_logs_per_run
                 await logs.append(connection, run.run_id, max_lines, "info", line, step.id, step.action)
-            active.completed = position + 1
+                # In the same transaction, so that a restart does not run the steps that the jump passes over.
+                for other in passed:
+                    position += 1
+                    await run_store.add_step(connection, run.run_id, worker, position, other.id, "skipped", None)
+                    line = f"step skipped (step {step.id!r} failed)"
+                    await logs.append(connection, run.run_id, max_lines, "info", line, other.id, other.action)
+            position += 1
+            active.completed = position
             active.notify()
 
     async def _run_step(self, store: Store, active: ActiveRun, step: Step, outputs: Outputs) -> Any:
@@ -170,7 +193,9 @@ class Runner:
             line = f"step started (attempt 1/{step.attempts})"
             if number > 1:
                 line = f"retry attempt {number}/{step.attempts}"
-            await self._log(store, active.run.run_id, "info", line, step)
+            tool = self._host.find_tool(active.run.control.caller, step.action)
+            repeats = tool is None or (tool.may_repeat and not active.run.control.dry_run)
+            await self._log(store, active.run.run_id, "info", line, step, may_repeat=repeats)
             try:
                 return await self._wait_unless_canceled(active, self._attempt(active, step, outputs))
             except Fault as fault:
@@ -182,19 +207,50 @@ class Runner:
             await self._wait_unless_canceled(active, asyncio.sleep(step.backoff))
 
     async def _attempt(self, active: ActiveRun, step: Step, outputs: Outputs) -> Any:
+        arguments = resolve_references(step.input, outputs, self._options.max_input_bytes)
+        if step.for_each is None:
+            return await self._call_tool(active, step, arguments, step.id)
+        items = self._items(step.for_each, outputs)
+        free = asyncio.Semaphore(step.for_each.parallel)
+
+        async def call(index: int, item: Any) -> Any:
+            async with free:
+                return await self._call_tool(active, step, resolve_item(arguments, item, index), f"{step.id}:{index}")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                calls = [group.create_task(call(index, item)) for index, item in enumerate(items)]
+        except* Fault as failures:
+            raise failures.exceptions[0] from None
+        return {"items": [each.result() for each in calls]}
+
+    def _items(self, for_each: ForEach, outputs: Outputs) -> list[Any]:
+        try:
+            items = get_path(outputs[for_each.step_id], for_each.path)
+        except (KeyError, PathNotFound) as exc:
+            message = f"forEach: step {for_each.step_id!r} has no output at {for_each.path!r}"
+            raise Fault(Kind.INVALID_INPUT, message) from exc
+        if not isinstance(items, list):
+            raise Fault(Kind.INVALID_INPUT, f"forEach: the output at {for_each.path!r} is not an array")
+        found = cast("list[Any]", items)
+        if len(found) > self._options.max_items:
+            message = f"forEach: {len(found)} items are more than the {self._options.max_items} allowed"
+            raise Fault(Kind.TOO_LARGE, message, details={"items": len(found), "max_items": self._options.max_items})
+        return found
+
+    async def _call_tool(self, active: ActiveRun, step: Step, arguments: Json, key: str) -> Any:
         run, control = active.run, active.run.control
         meta: Json = {
             "correlationId": run.correlation_id,
             "dryRun": control.dry_run,
             "approved": control.approved,
             # A step whose result was not stored before a crash is called again; the key prevents a second execution.
-            "idempotencyKey": f"{run.run_id}:{step.id}",
+            "idempotencyKey": f"{run.run_id}:{key}",
         }
         if control.actor is not None:
             meta["actor"] = control.actor
         if control.traceparent is not None:
             meta["traceparent"] = control.traceparent
-        arguments = resolve_references(step.input, outputs, self._options.max_input_bytes)
         return await attempt(self._host, control.caller, step, arguments, meta)
 
     async def _wait_unless_canceled(self, active: ActiveRun, awaitable: Any) -> Any:
@@ -237,7 +293,25 @@ class Runner:
             active.canceled.set()
         return {}
 
-    async def _log(self, store: Store, run_id: str, level: str, message: str, step: Step | None = None) -> None:
+    async def _log(
+        self,
+        store: Store,
+        run_id: str,
+        level: str,
+        message: str,
+        step: Step | None = None,
+        *,
+        may_repeat: bool = False,
+    ) -> None:
         step_columns = (step.id, step.action) if step is not None else (None, None)
+        max_lines = self._options.max_logs_per_run
         async with store.transaction() as connection:
-            await logs.append(connection, run_id, self._options.max_logs_per_run, level, message, *step_columns)
+            await logs.append(connection, run_id, max_lines, level, message, *step_columns, may_repeat=may_repeat)
+
+
+def _steps_before(definition: Definition, start: int, target: str | None) -> tuple[Step, ...]:
+    """Return the steps from `start` up to the step `target`; none without a target."""
+    if target is None:
+        return ()
+    end = next(index for index, step in enumerate(definition.steps) if step.id == target)
+    return definition.steps[start:end]

@@ -31,11 +31,23 @@ RUN: Final = closed_schema(
     },
     required=("definition",),
 )
-STATUS: Final = closed_schema({"runId": _RUN_ID, "waitMs": _WAIT}, required=("runId",))
+_OUTPUTS: Final[Json] = {
+    "type": "boolean",
+    "description": "Include the outputs of the finished steps. gox://runs/{runId} has those that are too large here.",
+}
+STATUS: Final = closed_schema({"runId": _RUN_ID, "waitMs": _WAIT, "includeOutputs": _OUTPUTS}, required=("runId",))
 CANCEL: Final = closed_schema({"runId": _RUN_ID}, required=("runId",))
 LIST: Final = closed_schema({"status": _TEXT, "limit": _LIMIT, "cursor": _TEXT})
 LOGS: Final = closed_schema(
-    {"runId": _RUN_ID, "limit": _LIMIT, "level": _TEXT, "stepId": _TEXT, "since": _TEXT}, required=("runId",)
+    {
+        "runId": _RUN_ID,
+        "limit": _LIMIT,
+        "level": _TEXT,
+        "stepId": _TEXT,
+        "since": _TEXT,
+        "includeOutputs": _OUTPUTS,
+    },
+    required=("runId",),
 )
 
 
@@ -53,6 +65,7 @@ _SNAPSHOT: Final[Json] = {
     "totalSteps": {"type": "integer"},
     "completedSteps": {"type": "integer"},
     "cancelRequested": _FLAG,
+    "outputs": {"type": "array", "items": {"type": "object"}},
     "lastError": _object({"code": _TEXT, "message": _TEXT}, ("code", "message")),
 }
 _REQUIRED: Final = (
@@ -60,11 +73,18 @@ _REQUIRED: Final = (
     *("totalSteps", "completedSteps", "cancelRequested"),
 )
 _LINE: Final = _object(
-    {"timestamp": _TEXT, "level": _TEXT, "message": _TEXT, "stepId": _TEXT, "actionId": _TEXT},
+    {"timestamp": _TEXT, "level": _TEXT, "message": _TEXT, "stepId": _TEXT, "actionId": _TEXT, "mayRepeat": _FLAG},
     ("timestamp", "level", "message"),
 )
 
 SNAPSHOT: Final = _object(_SNAPSHOT, _REQUIRED)
 CANCELED: Final = _object({**_SNAPSHOT, "acknowledged": _FLAG}, (*_REQUIRED, "acknowledged"))
 RUNS: Final = _object({"runs": {"type": "array", "items": SNAPSHOT}, "nextCursor": _TEXT}, ("runs",))
-LINES: Final = _object({"runId": _TEXT, "logs": {"type": "array", "items": _LINE}}, ("runId", "logs"))
+LINES: Final = _object(
+    {
+        "runId": _TEXT,
+        "logs": {"type": "array", "items": _LINE},
+        "outputs": {"type": "array", "items": {"type": "object"}},
+    },
+    ("runId", "logs"),
+)

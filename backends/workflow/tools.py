@@ -10,7 +10,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import Tool, ToolAnnotations
 
 from backends.gox.idempotency import IdempotentCalls
-from backends.workflow import history, logs, run_store, schemas
+from backends.workflow import history, logs, outputs, run_store, schemas
 from backends.workflow.recovery import Recovery
 from backends.workflow.run_store import Control, Run
 from backends.workflow.runner import Runner
@@ -114,7 +114,10 @@ class WorkflowTools:
 
     async def _status(self, arguments: Json, progress: Progress) -> Json:
         await self._wait(arguments["runId"], arguments, progress)
-        return await self._snapshot(arguments["runId"])
+        snapshot = await self._snapshot(arguments["runId"])
+        if arguments.get("includeOutputs"):
+            snapshot["outputs"] = await outputs.read(self._store(), arguments["runId"], outputs.MAX_SHOWN)
+        return snapshot
 
     async def _cancel(self, arguments: Json, progress: Progress) -> Json:
         run_id, run = arguments["runId"], await self._find(arguments["runId"])
@@ -129,7 +132,11 @@ class WorkflowTools:
         run_id = arguments["runId"]
         if await self._find(run_id) is None:
             return {"runId": run_id, "logs": history.summary_log(await self._snapshot(run_id))}
-        return {"runId": run_id, "logs": await logs.read(self._store(), run_id, arguments)}
+        answer: Json = {"runId": run_id, "logs": await logs.read(self._store(), run_id, arguments)}
+        if arguments.get("includeOutputs"):
+            shown = await outputs.read(self._store(), run_id, outputs.MAX_SHOWN)
+            answer["outputs"] = [each for each in shown if arguments.get("stepId", each["stepId"]) == each["stepId"]]
+        return answer
 
     async def _wait(self, run_id: str, arguments: Json, progress: Progress) -> None:
         """Wait until the run ends or `waitMs` has passed. Returns at once for a run of another worker."""

@@ -116,6 +116,11 @@ def allows_dry_run(backend: Backend, tool: Json) -> bool:
     return meta.get(SUPPORTS_DRY_RUN) is True
 
 
+def may_repeat(backend: Backend, tool: Json) -> bool:
+    """Whether a call that is repeated with the same idempotency key may write a second time."""
+    return effect_of(backend, tool) > 1 and tool["name"] not in backend.manifest.idempotency_keys
+
+
 def timeout_of(backend: Backend, tool: str, default: float) -> float:
     timeouts = backend.manifest.timeouts
     return timeouts.get(tool) or timeouts.get("*") or default

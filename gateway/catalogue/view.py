@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gateway.catalogue.names import Mode, canonical, exposed_name
-from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, timeout_of
+from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, may_repeat, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
 from gateway.contract import MODERN, Json, Route
 from gateway.errors import Fault, Kind
@@ -231,6 +231,7 @@ class View:
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
             allows_dry_run=allows_dry_run(backend, definition),
+            may_repeat=may_repeat(backend, definition),
             pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._format.deadline),
         )

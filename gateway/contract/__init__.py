@@ -10,6 +10,7 @@ from gateway.contract.backend_api import (
     Peers,
     RefusedCall,
     Store,
+    ToolTraits,
     WorkSpan,
 )
 from gateway.contract.call import (
@@ -81,6 +82,7 @@ __all__ = [
     "SocketClosed",
     "Stage",
     "Store",
+    "ToolTraits",
     "TracePosition",
     "UpstreamHop",
     "WebSocket",

@@ -52,6 +52,8 @@ class Manifest:
     dry_run: frozenset[str] = frozenset()
     """Writing tools that honour `_meta.dryRun`: they return what would change and change nothing. The gateway rejects a
     dry run of any other writing tool."""
+    idempotency_keys: frozenset[str] = frozenset()
+    """Writing tools that honour `_meta.idempotencyKey`: a repeated call with the same key does not write again."""
     executor: bool = False
     """The module works on local files: several replicas need one shared `files_dir`."""
     scopes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -83,6 +85,14 @@ class WorkSpan(AbstractContextManager["WorkSpan"], Protocol):
     def position(self) -> TracePosition:
         """Its trace position, known before it starts."""
         ...
+
+
+class ToolTraits(NamedTuple):
+    """How a module may call a tool of another backend."""
+
+    allows_dry_run: bool
+    may_repeat: bool
+    """Whether a call that is repeated with the same `_meta.idempotencyKey` may write a second time."""
 
 
 class RefusedCall(NamedTuple):
@@ -174,8 +184,14 @@ class Peers(Protocol):
     with a `session_id` raise `Fault(NOT_FOUND)` for a session that has ended or belongs to another credential.
     """
 
-    async def open(self, caller: Caller, name: str, protocol: PeerProtocol) -> str:
-        """Open a session and return its id. It replaces a session of the same credential with the same name."""
+    async def open(
+        self, caller: Caller, name: str, protocol: PeerProtocol, *, identity: str = "", about: Json | None = None
+    ) -> str:
+        """Open a session and return its id.
+
+        It replaces the session of the same credential with the same `identity`, the peer's own id. Without one, the
+        name identifies the peer. `about` is listed with the peer.
+        """
         ...
 
     async def read(self, caller: Caller, session_id: str, timeout: float) -> Json | None:
@@ -201,7 +217,7 @@ class Peers(Protocol):
 
     def list(self, caller: Caller) -> Sequence[Json]:
         """List the peers of the caller's tenant on all workers, oldest first: `id`, `name`, `owner`, `state`,
-        `connected`, `connected_at`, `last_seen`, `capabilities` and more."""
+        `identity`, `about`, `connected`, `connected_at`, `last_seen`, `capabilities` and more."""
         ...
 
     async def request(self, caller: Caller, peer: str | None, message: Json, timeout: float) -> Json:
@@ -280,6 +296,10 @@ class Host(Protocol):
 
     def has_tool(self, caller: Caller, tool: str) -> bool:
         """Whether a tool with this canonical id is in the caller's view."""
+        ...
+
+    def find_tool(self, caller: Caller, tool: str) -> "ToolTraits | None":
+        """Return how the tool may be called, or None if it is not in the caller's view."""
         ...
 
     async def is_authorized(self, caller: Caller) -> bool:

@@ -163,6 +163,8 @@ class Route:
     effect: int = 2
     allows_dry_run: bool = False
     """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
+    may_repeat: bool = True
+    """Whether a call that is repeated with the same `_meta.idempotencyKey` may write a second time."""
     pinned: bool = True
     """False if the definition differs from the accepted one and `pins: enforce` forbids calling it."""
     timeout: float = 60.0

@@ -11,7 +11,18 @@ from typing import Any, Final, Protocol, Self
 import httpx
 from msgspec.structs import replace
 
-from gateway.contract import Bus, Caller, CurrentCall, Json, ModuleRoute, Peers, RefusedCall, Store, WorkSpan
+from gateway.contract import (
+    Bus,
+    Caller,
+    CurrentCall,
+    Json,
+    ModuleRoute,
+    Peers,
+    RefusedCall,
+    Store,
+    ToolTraits,
+    WorkSpan,
+)
 from gateway.contract.trace_position import child_position
 from gateway.telemetry.work_span import FinishedWork
 
@@ -41,6 +52,7 @@ class HostServices:
     """Returns the peers of a backend, by namespace and by what messages call a peer."""
     invoke: Invoke
     has_tool: Callable[[Caller, str], bool]
+    find_tool: Callable[[Caller, str], ToolTraits | None]
     is_authorized: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     ready: Callable[[], Awaitable[Any]]
@@ -99,6 +111,9 @@ class ModuleHost:
 
     def has_tool(self, caller: Caller, tool: str) -> bool:
         return self.services.has_tool(caller, tool)
+
+    def find_tool(self, caller: Caller, tool: str) -> ToolTraits | None:
+        return self.services.find_tool(caller, tool)
 
     async def is_authorized(self, caller: Caller) -> bool:
         return await self.services.is_authorized(caller)

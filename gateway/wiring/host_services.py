@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import MODERN, Call, Caller, ClientProfile, Handler, Json, NullWire, Record
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Handler, Json, NullWire, Record, ToolTraits
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.state.tenants import Tenant
 from gateway.upstream.host import CURRENT_CALL
@@ -57,6 +57,11 @@ class InternalCalls:
     def has_tool(self, caller: Caller, tool: str) -> bool:
         view = self._catalogue.view(caller, caller.resource)
         return view is not None and tool in view.tools
+
+    def find_tool(self, caller: Caller, tool: str) -> ToolTraits | None:
+        view = self._catalogue.view(caller, caller.resource)
+        route = view.tools.get(tool) if view is not None else None
+        return ToolTraits(route.allows_dry_run, route.may_repeat) if route is not None else None
 
     async def is_authorized(self, caller: Caller) -> bool:
         tenant = self._tenant(caller.tenant)

@@ -4,7 +4,8 @@ import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 
 const here = dirname(fileURLToPath(import.meta.url))
-const { GATEHOUSE_URL, GATEHOUSE_TOKEN, GATEHOUSE_NAME, GATEHOUSE_MODULES, GATEHOUSE_PATIENCE } = process.env
+const { GATEHOUSE_URL, GATEHOUSE_TOKEN, GATEHOUSE_NAME, GATEHOUSE_MODULES, GATEHOUSE_PATIENCE, GATEHOUSE_CONTEXT, GATEHOUSE_TEST_ARGUMENTS } =
+  process.env
 const stallTimeout = Number(GATEHOUSE_PATIENCE ?? 10) * 1000
 const logEvent = (event, more) => process.stdout.write(JSON.stringify({ event, ...more }) + '\n')
 
@@ -12,6 +13,8 @@ const workerData = {
   modules: GATEHOUSE_MODULES,
   shim: here,
   plugin: join(here, '..', 'plugin', 'src'),
+  context: GATEHOUSE_CONTEXT ?? 'edit',
+  testArguments: JSON.parse(GATEHOUSE_TEST_ARGUMENTS ?? '{}'),
   settings: {
     'gatehouse.url': GATEHOUSE_URL,
     'gatehouse.token': GATEHOUSE_TOKEN,

@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { parentPort, workerData } from 'node:worker_threads'
 
-const { modules, plugin, shim, settings } = workerData
+const { modules, plugin, shim, settings, context, testArguments } = workerData
+// Studio rejects a longer request body.
+const MAX_REQUEST_BYTES = 1024 * 1024
 const { LuauState } = await import(pathToFileURL(join(modules, 'luau-web/src/index.js')).href)
 const { reflection, types } = createRequire(join(modules, 'x.js'))('rbx-dom')
 
@@ -45,14 +47,25 @@ function brickColor(name) {
 let turn = Promise.resolve()
 let resume
 const later = (id, ok, value) => {
-  turn = turn.then(() => resume(id, ok, value)).catch((error) => parentPort.postMessage({ line: String(error) }))
+  turn = turn
+    .then(() => resume(id, ok, value))
+    .catch((error) => {
+      parentPort.postMessage({ line: String(error) })
+      // An aborted VM answers nothing more: end the worker, so that it is started again.
+      if (error instanceof WebAssembly.RuntimeError) setTimeout(() => process.exit(1), 50)
+    })
 }
 
-async function request(id, text) {
-  const { Url, Method, Headers, Body } = JSON.parse(text)
+async function request(id, head, text) {
+  const { Url, Method, Headers } = JSON.parse(head)
+  const Body = text === '' ? undefined : text
+  if (Body !== undefined && Buffer.byteLength(Body) > MAX_REQUEST_BYTES) {
+    later(id, false, 'Post data too large. Limit: 1024 KB.')
+    return
+  }
   try {
     const response = await fetch(Url, { method: Method, headers: Headers, body: Body })
-    later(id, true, JSON.stringify({ StatusCode: response.status, Body: await response.text() }))
+    later(id, true, JSON.stringify({ StatusCode: response.status, Headers: Object.fromEntries(response.headers), Body: await response.text() }))
   } catch (error) {
     later(id, false, `HttpError: ${error.cause?.code ?? error.message}`)
   }
@@ -83,8 +96,10 @@ state = await LuauState.createAsync({
   },
   __brickColor: brickColor,
   __settings: JSON.stringify(settings),
+  __context: context ?? 'edit',
+  __testArguments: JSON.stringify(testArguments ?? {}),
   __sleep: (id, seconds) => void setTimeout(() => later(id, true), seconds * 1000),
-  __http: (id, text) => void request(id, text),
+  __http: (id, head, body) => void request(id, head, body),
   __compile: (id, source, name) => void compile(id, source, name),
 })
 
@@ -96,6 +111,7 @@ resume = await load('runtime.luau')
 await load('json.luau')
 await load('datatypes.luau')
 await load('instances.luau')
+await load('history.luau')
 const start = await load('services.luau')
 
 const read = (name) => readFileSync(join(plugin, name), 'utf8')

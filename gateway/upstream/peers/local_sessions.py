@@ -29,7 +29,7 @@ _MAX_CAPABILITIES: Final = 32
 SessionOwner = tuple[str, str]
 """Tenant and credential: a session can be used only with the key that opened it."""
 PeerKey = tuple[str, str, str, str]
-"""Namespace, tenant, credential and name: equal for successive sessions of the same peer."""
+"""Namespace, tenant, credential, and identity or name: equal for successive sessions of the same peer."""
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
@@ -46,6 +46,10 @@ class PeerSession:
     protocol: PeerProtocol
     connected_at: float
     last_seen: float
+    identity: str = ""
+    """The peer's own id; empty for a peer that has none and is known by its name."""
+    about: Json = field(default_factory=dict[str, Any])
+    """What the peer says of itself."""
     state: Literal["connecting", "ready", "refused"] = "connecting"
     handshake: "asyncio.Task[None] | None" = None
     active_polls: int = 0
@@ -68,7 +72,8 @@ class PeerSession:
 
     @property
     def peer_key(self) -> PeerKey:
-        return (self.namespace, *self.owner, self.name)
+        kind, value = ("id", self.identity) if self.identity else ("name", self.name)
+        return (self.namespace, *self.owner, f"{kind}:{value}")
 
     @contextmanager
     def polling(self, clock: Callable[[], float]) -> Generator[None]:
@@ -92,6 +97,9 @@ class PeerSession:
         return {
             "id": self.id,
             "name": self.name,
+            "identity": self.identity,
+            "credential": self.caller.credential,
+            "about": self.about,
             "owner": self.caller.subject,
             "connected": self.state == "ready" and (self.active_polls > 0 or now - self.last_seen < _CONNECTED_SECONDS),
             "state": self.state,
@@ -151,10 +159,22 @@ class LocalSessions:
 
     # ---- requests of peers ----
 
-    def open(self, namespace: str, noun: str, caller: Caller, name: str, protocol: PeerProtocol) -> PeerSession:
+    def open(
+        self,
+        namespace: str,
+        noun: str,
+        caller: Caller,
+        name: str,
+        protocol: PeerProtocol,
+        *,
+        identity: str = "",
+        about: Json | None = None,
+    ) -> PeerSession:
         now = self._clock()
         id = f"{self._bus.worker}.{secrets.token_urlsafe(18)}"
-        session = self._sessions[id] = PeerSession(id, namespace, noun, caller, name, protocol, now, now)
+        session = self._sessions[id] = PeerSession(
+            id, namespace, noun, caller, name, protocol, now, now, identity, about or {}
+        )
         session.handshake = self._spawn(self._run_handshake(session))
         return session
 
@@ -261,6 +281,8 @@ class LocalSessions:
             raise peer_unavailable(f"The {session.noun} did not fetch the request within {timeout:g} s.") from exc
         finally:
             del self._pending[request_id]
+            if pending.response.done() and not pending.response.cancelled():
+                pending.response.exception()  # mark as retrieved: the caller may not have reached its await
 
     async def _run_handshake(self, session: PeerSession) -> None:
         """Repeat the handshake until the peer completes it or is refused, or the session ends."""

@@ -80,10 +80,20 @@ class PeerService:
 
     # ---- requests of peers ----
 
-    async def open(self, namespace: str, noun: str, caller: Caller, name: str, protocol: PeerProtocol) -> str:
+    async def open(
+        self,
+        namespace: str,
+        noun: str,
+        caller: Caller,
+        name: str,
+        protocol: PeerProtocol,
+        *,
+        identity: str = "",
+        about: Json | None = None,
+    ) -> str:
         if self._draining:
             raise Fault(Kind.UNAVAILABLE, "The gateway is shutting down. Connect again.", retry_after=1.0)
-        session = self._local_sessions.open(namespace, noun, caller, name, protocol)
+        session = self._local_sessions.open(namespace, noun, caller, name, protocol, identity=identity, about=about)
         row = session_row(session, self._local_sessions.now())
         self._end_replaced(session.peer_key, session.id)
         await self._end_oldest(session)
@@ -257,8 +267,12 @@ class BackendPeers:
     _namespace: str
     _noun: str
 
-    async def open(self, caller: Caller, name: str, protocol: PeerProtocol) -> str:
-        return await self._service.open(self._namespace, self._noun, caller, name, protocol)
+    async def open(
+        self, caller: Caller, name: str, protocol: PeerProtocol, *, identity: str = "", about: Json | None = None
+    ) -> str:
+        return await self._service.open(
+            self._namespace, self._noun, caller, name, protocol, identity=identity, about=about
+        )
 
     async def read(self, caller: Caller, session_id: str, timeout: float) -> Json | None:
         return await self._service.read(caller, session_id, timeout)

@@ -42,7 +42,8 @@ def make_host(
     spawned: list[Any] = []
     services = HostServices(
         stores=stores, files=folder, bus=stub, http=stub, loopback=True, peers=lambda namespace, noun: stub,
-        invoke=invoke, has_tool=lambda caller, tool: True, is_authorized=is_authorized, spawn=spawned.append,
+        invoke=invoke, has_tool=lambda caller, tool: True, find_tool=lambda caller, tool: None,
+        is_authorized=is_authorized, spawn=spawned.append,
         ready=(ready or asyncio.Event()).wait,
         record_work=finished.append if finished is not None else lambda work: None,
     )  # fmt: skip
