@@ -1,5 +1,8 @@
 # Everything works on a fresh Debian or Ubuntu with python3 (3.11+), python3-venv and make.
 VENV := .venv
+# What running needs and nothing else; tests and checks use $(VENV).
+RUN := .venv-run
+, := ,
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 # Hashes without index addresses: every installation uses its own package index.
@@ -9,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test coverage check install bench conformance engines engines-test faults image lock chart clean
 
-run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
-	@$(VENV)/bin/gatehouse serve
+run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
+	@$(RUN)/bin/gatehouse serve
 
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
@@ -76,16 +79,24 @@ lock: $(READY)  ## pin again what the image installs (needs uv)
 	@uv pip compile deploy/docker/build.in -q $(LOCK) -o deploy/docker/requirements-build.lock
 	@uv pip compile deploy/docker/full.in -q $(LOCK) -o deploy/docker/requirements-full.lock
 
+# Visible progress: a silent installation looks like one that hangs. Without uv the same is done by venv and pip.
+# Compiled at once, because the first start would otherwise compile everything on one core.
+define INSTALL
+@echo "installing into $(1) (uv if there is one, else pip) …"
+@if command -v uv >/dev/null 2>&1; then \
+  uv venv --quiet --allow-existing $(1) && uv pip install --compile-bytecode --python $(1)/bin/python $(2); \
+else \
+  python3 -m venv $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' && \
+  $(1)/bin/python -m pip install $(2); \
+fi
+@touch $(1)/.ready
+endef
+
+$(RUN)/.ready: pyproject.toml
+	$(call INSTALL,$(RUN),-e .)
+
 $(READY): pyproject.toml
-	@echo "making $(VENV) …"
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --allow-existing $(VENV) && \
-	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
-	else \
-	  python3 -m venv $(VENV) && $(PY) -m pip install --quiet --upgrade 'pip>=25.1' && \
-	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
-	fi
-	@touch $@
+	$(call INSTALL,$(VENV),-e '.[launch$(,)otlp-grpc$(,)postgres$(,)redis]' --group dev)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .site
+	rm -rf $(VENV) $(RUN) .venv-lowest .pytest_cache .ruff_cache .site

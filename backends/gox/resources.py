@@ -1,7 +1,6 @@
 """The resources of the Gox contract: `gox://status`, `gox://runs` and `gox://runs/{runId}`."""
 
 import json
-from importlib.metadata import version
 from typing import Any, Final
 
 from mcp.server import Server
@@ -17,6 +16,7 @@ from mcp.types import (
 
 from backends.gox import registry, runlog
 from gateway.contract import Host, Json
+from gateway.contract.distribution import installed_version
 from gateway.errors import UnknownName
 
 _JSON: Final = "application/json"
@@ -73,7 +73,7 @@ async def _read(host: Host, uri: str) -> Json:
 
 def _status(host: Host) -> Json:
     status: Json = {
-        "version": version("gatehouse"),
+        "version": installed_version(),
         "actionsCount": registry.count_actions(host),
         "serverTime": runlog.now(),
     }
