@@ -18,6 +18,16 @@ run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
+LOWEST := .venv-lowest
+.PHONY: lowest
+# Only the direct dependencies are the lowest: an indirect one has the bounds of the package that needs it.
+lowest:  ## install the lowest versions that pyproject.toml allows and run the tests of gateway/ (needs uv)
+	@uv venv --quiet --clear $(LOWEST)
+	@uv pip install --resolution lowest-direct --python $(LOWEST)/bin/python -e '.[launch,otlp-grpc,postgres,redis]'
+	@uv pip freeze --python $(LOWEST)/bin/python --exclude-editable > $(LOWEST)/constraints.txt
+	@uv pip install --python $(LOWEST)/bin/python -c $(LOWEST)/constraints.txt --group gateway-tests
+	@$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile tests/gateway
+
 coverage: $(READY)  ## run all tests and print the line coverage of gateway/ and backends/
 	@$(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
@@ -28,6 +38,7 @@ check: $(READY)  ## ruff, pyright, import-linter, retired words, workflows, ever
 	@$(VENV)/bin/pyright --pythonpath $(PY)
 	@$(PY) -m tests.repo.vocabulary
 	@$(VENV)/bin/zizmor --offline --quiet .github
+	@if command -v actionlint >/dev/null; then actionlint; else echo 'actionlint is missing: go install github.com/rhysd/actionlint/cmd/actionlint@latest'; fi
 	@$(SITE)
 
 # Building the site checks its links; the pages fetch nothing from other hosts.
@@ -74,10 +85,20 @@ chart: $(READY)  ## write the chart's README, schema and shared files, and keep 
 	@$(PY) deploy/helm/make_chart.py
 	@$(PY) -m tests.deploy.golden
 
+# The second build, from the same commit, must give the same bytes.
+.PHONY: release-files
+release-files: $(READY)  ## build wheel, sdist, chart, notes and the list of components into dist/, twice, and compare
+	@rm -rf dist .dist-again && $(PY) deploy/release/build.py dist && $(PY) deploy/release/build.py .dist-again >/dev/null
+	@diff -r dist .dist-again && rm -rf .dist-again
+	@python3 -m venv --clear .venv-sbom && .venv-sbom/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r deploy/docker/requirements.lock
+	@.venv-sbom/bin/python -m pip install --quiet --no-index --no-deps dist/*.whl && .venv-sbom/bin/python -m pip uninstall --quiet --yes pip setuptools
+	@$(PY) deploy/release/sbom.py .venv-sbom/bin/python dist/gatehouse-mcp.cdx.json
+
 lock: $(READY)  ## pin again what the image installs (needs uv)
 	@uv pip compile pyproject.toml --all-extras -q $(LOCK) -o deploy/docker/requirements.lock
 	@uv pip compile deploy/docker/build.in -q $(LOCK) -o deploy/docker/requirements-build.lock
 	@uv pip compile deploy/docker/full.in -q $(LOCK) -o deploy/docker/requirements-full.lock
+	@uv pip compile deploy/release/tools.in -q $(LOCK) -o deploy/release/tools.lock
 
 # Visible progress: a silent installation looks like one that hangs. Without uv the same is done by venv and pip.
 # Compiled at once, because the first start would otherwise compile everything on one core.
@@ -99,4 +120,4 @@ $(READY): pyproject.toml
 	$(call INSTALL,$(VENV),-e '.[launch$(,)otlp-grpc$(,)postgres$(,)redis]' --group dev)
 
 clean:
-	rm -rf $(VENV) $(RUN) .venv-lowest .pytest_cache .ruff_cache .site
+	rm -rf $(VENV) $(RUN) .venv-lowest .venv-sbom dist .dist-again .pytest_cache .ruff_cache .site
