@@ -6,7 +6,6 @@ from typing import NoReturn
 
 import pytest
 
-
 HOW_TO_GET = {
     "actionlint": "go install github.com/rhysd/actionlint/cmd/actionlint@latest",
     "chromium": "apt-get install chromium",
