@@ -101,7 +101,7 @@ def configure_logging(level: str, format: str, backend_output: Path | None = Non
         backend_output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = RotatingFileHandler(backend_output, maxBytes=_OUTPUT_BYTES, backupCount=1, encoding="utf-8", delay=True)
         file.setFormatter(TextFormatter())
-        output = logging.getLogger("gatehouse.backend_output")
+        output = logging.getLogger("gatehouse.upstream.output")
         output.handlers[:] = [file]
         output.propagate = False
     # These libraries log tokens and session ids at lower levels.

@@ -20,7 +20,7 @@ from gateway.upstream.stdio.line_reader import ClippedLineReader, LineReader, Li
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 
 log = logging.getLogger("gatehouse.upstream")
-output_log = logging.getLogger("gatehouse.backend_output")
+output_log = logging.getLogger("gatehouse.upstream.output")
 """Standard error of the processes. `gatehouse serve` on a terminal sends it to a file."""
 
 MAX_LINE_BYTES: Final = 8 * 1024 * 1024
