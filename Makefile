@@ -1,5 +1,8 @@
 # Everything works on a fresh Debian or Ubuntu with python3 (3.11+), python3-venv and make.
 VENV := .venv
+# What running needs and nothing else; tests and checks use $(VENV).
+RUN := .venv-run
+, := ,
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 # Hashes without index addresses: every installation uses its own package index.
@@ -10,11 +13,21 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test coverage check install bench launch-corpus conformance engines engines-test faults image lock chart clean
 
-run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
-	@$(VENV)/bin/gatehouse serve
+run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
+	@$(RUN)/bin/gatehouse serve
 
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
+
+LOWEST := .venv-lowest
+.PHONY: lowest
+# Only the direct dependencies are the lowest: an indirect one has the bounds of the package that needs it.
+lowest:  ## install the lowest versions that pyproject.toml allows and run the tests of gateway/ (needs uv)
+	@uv venv --quiet --clear $(LOWEST)
+	@uv pip install --resolution lowest-direct --python $(LOWEST)/bin/python -e '.[launch,otlp-grpc,postgres,redis]'
+	@uv pip freeze --python $(LOWEST)/bin/python --exclude-editable > $(LOWEST)/constraints.txt
+	@uv pip install --python $(LOWEST)/bin/python -c $(LOWEST)/constraints.txt --group gateway-tests
+	@$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile tests/gateway
 
 coverage: $(READY)  ## run all tests and print the line coverage of gateway/ and backends/
 	@$(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
@@ -26,6 +39,7 @@ check: $(READY)  ## ruff, pyright, import-linter, retired words, workflows, ever
 	@$(VENV)/bin/pyright --pythonpath $(PY)
 	@$(PY) -m tests.repo.vocabulary
 	@$(VENV)/bin/zizmor --offline --quiet .github
+	@if command -v actionlint >/dev/null; then actionlint; else echo 'actionlint is missing: go install github.com/rhysd/actionlint/cmd/actionlint@latest'; fi
 	@$(SITE)
 
 # Building the site checks its links; the pages fetch nothing from other hosts.
@@ -76,21 +90,39 @@ chart: $(READY)  ## write the chart's README, schema and shared files, and keep 
 	@$(PY) deploy/helm/make_chart.py
 	@$(PY) -m tests.deploy.golden
 
+# The second build, from the same commit, must give the same bytes.
+.PHONY: release-files
+release-files: $(READY)  ## build wheel, sdist, chart, notes and the list of components into dist/, twice, and compare
+	@rm -rf dist .dist-again && $(PY) deploy/release/build.py dist && $(PY) deploy/release/build.py .dist-again >/dev/null
+	@diff -r dist .dist-again && rm -rf .dist-again
+	@python3 -m venv --clear .venv-sbom && .venv-sbom/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r deploy/docker/requirements.lock
+	@.venv-sbom/bin/python -m pip install --quiet --no-index --no-deps dist/*.whl && .venv-sbom/bin/python -m pip uninstall --quiet --yes pip setuptools
+	@$(PY) deploy/release/sbom.py .venv-sbom/bin/python dist/gatehouse-mcp.cdx.json
+
 lock: $(READY)  ## pin again what the image installs (needs uv)
 	@uv pip compile pyproject.toml $(IMAGE_EXTRAS) -q $(LOCK) -o deploy/docker/requirements.lock
 	@uv pip compile deploy/docker/build.in -q $(LOCK) -o deploy/docker/requirements-build.lock
 	@uv pip compile deploy/docker/full.in -q $(LOCK) -o deploy/docker/requirements-full.lock
+	@uv pip compile deploy/release/tools.in -q $(LOCK) -o deploy/release/tools.lock
+
+# Visible progress: a silent installation looks like one that hangs. Without uv the same is done by venv and pip.
+# Compiled at once, because the first start would otherwise compile everything on one core.
+define INSTALL
+@echo "installing into $(1) (uv if there is one, else pip) …"
+@if command -v uv >/dev/null 2>&1; then \
+  uv venv --quiet --allow-existing $(1) && uv pip install --compile-bytecode --python $(1)/bin/python $(2); \
+else \
+  python3 -m venv $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' && \
+  $(1)/bin/python -m pip install $(2); \
+fi
+@touch $(1)/.ready
+endef
+
+$(RUN)/.ready: pyproject.toml
+	$(call INSTALL,$(RUN),-e .)
 
 $(READY): pyproject.toml
-	@echo "making $(VENV) …"
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --allow-existing $(VENV) && \
-	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
-	else \
-	  python3 -m venv $(VENV) && $(PY) -m pip install --quiet --upgrade 'pip>=25.1' && \
-	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
-	fi
-	@touch $@
+	$(call INSTALL,$(VENV),-e '.[launch$(,)otlp-grpc$(,)postgres$(,)redis$(,)semantic$(,)semantic-light]' --group dev)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .site
+	rm -rf $(VENV) $(RUN) .venv-lowest .venv-sbom dist .dist-again .pytest_cache .ruff_cache .site

@@ -7,7 +7,6 @@ are built by the functions of `gateway.wiring`.
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, cast
 
 from fastapi import APIRouter, FastAPI
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp
 
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
 from gateway.contract import Json
+from gateway.contract.distribution import installed_version
 from gateway.edge.api.authorization import AdminAuthorization
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
@@ -61,7 +61,7 @@ from gateway.wiring.telemetry import TelemetryWiring, build_gauges, build_metric
 if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
 
-VERSION: Final = version("gatehouse")
+VERSION: Final = installed_version()
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 

@@ -21,6 +21,7 @@ from gateway.runner import build_config, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import LogLines
 from tests.in_process_server import InProcessServer
+from tests.prerequisites import summarize_missing
 from tests.servers import _shared_valkey, database_url, postgres, postgres_url, prefix, valkey, valkey_url
 
 __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix", "valkey", "valkey_url"]
@@ -28,6 +29,18 @@ __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix
 # Without a handler on the root logger, the SDK's servers install a rich handler permanently. It renders every
 # traceback that a later test logs, which takes seconds each.
 logging.getLogger().addHandler(logging.NullHandler())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which programs are missing on this machine and how to get them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in skipped]
+    lines = summarize_missing(reasons)
+    if lines:
+        terminalreporter.section("missing programs")
+        for line in lines:
+            terminalreporter.write_line(line)
+
 
 MODERN = "2026-07-28"
 HANDSHAKE = "legacy"

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Any, Final
 
 from mcp.server import Server
@@ -18,6 +17,7 @@ from mcp.types import (
 
 from backends.gox import registry, runlog
 from gateway.contract import Host, Json, Store
+from gateway.contract.distribution import installed_version
 from gateway.errors import UnknownName
 
 _JSON: Final = "application/json"
@@ -79,7 +79,7 @@ async def _read(host: Host, uri: str, read_outputs: ReadOutputs) -> Json:
 
 def _status(host: Host) -> Json:
     status: Json = {
-        "version": version("gatehouse"),
+        "version": installed_version(),
         "actionsCount": registry.count_actions(host),
         "serverTime": runlog.now(),
     }

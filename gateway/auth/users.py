@@ -21,6 +21,8 @@ from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.private_files import validate_name
 
+LOCAL_OWNER: Final = ("default", "owner")
+"""Tenant and subject of the user who signs in with a code on a gateway that listens on loopback only."""
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)
 _MIN_PASSWORD_CHARS: Final = 10
 _MAX_PASSWORD_CHARS: Final = 1024

@@ -134,10 +134,10 @@ def _since_timestamp(since: str | None) -> float:
 def _show(records: list[dict[str, Any]]) -> None:
     from datetime import UTC, datetime
 
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from gateway.cli.output import open_output
     from gateway.cli.top import fit_id_column
 
     table = Table("UTC", "principal", "target", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
@@ -149,4 +149,4 @@ def _show(records: list[dict[str, Any]]) -> None:
         target = f"{each['method']} {each['target']}".rstrip()
         cells = (timestamp, each["principal"], target, each["decision"], each["policies"], each["outcome"])
         table.add_row(*map(escape, (*cells, each["correlation_id"])))
-    Console().print(table)
+    open_output().print(table)

@@ -1,13 +1,13 @@
 """`gatehouse audit export --otlp`: sends stored audit records to the collector, such as those it missed."""
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.cli.failure import UNREACHABLE, CommandError
 from gateway.cli.load_settings import read_settings_leniently
+from gateway.contract.distribution import installed_version
 from gateway.telemetry.log_records import ExportFailed, audit_record
 from gateway.wiring.telemetry import open_log_sender
 
@@ -19,7 +19,7 @@ def send(records: Iterator[dict[str, Any]], config: Path | None) -> int:
     otlp = read_settings_leniently(config).telemetry.otlp
     if otlp.url is None:
         raise CommandError("no collector is configured; set telemetry.otlp.url")
-    sender, sent = open_log_sender(otlp, otlp.url, version("gatehouse")), 0
+    sender, sent = open_log_sender(otlp, otlp.url, installed_version()), 0
     try:
         while batch := [audit_record(each) for each in islice(records, _BATCH)]:
             sender.send(batch)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import socket
 import ssl
 import time
@@ -156,6 +157,8 @@ def suggest_fix(entry: UrlBackend | CommandBackend, exc: BaseException, stderr_l
     """Suggest what the operator can do about a failed connection."""
     if isinstance(entry, CommandBackend):
         if any("No such file" in line or "not found" in line for line in stderr_lines[-3:]):
+            if os.sep in entry.command:
+                return f"{entry.command} does not exist or cannot be run: correct the path in command:"
             return f"{entry.command} is not on the PATH: install it, or give its full path in command:"
         if stderr_lines:
             return f"last line on standard error: {stderr_lines[-1]}"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.check import describe_entry
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError, print_stderr
 from gateway.cli.load_settings import OPS_PORT_HINT, api_url, read_settings_leniently
+from gateway.cli.output import open_output
 from gateway.cli.settings_file import SettingsFile, default_backends_notice
 from gateway.contract import Json
 
@@ -120,7 +120,7 @@ def _table(rows: Sequence[Json], columns: Sequence[str]) -> None:
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(escape(_cell(row[column])) for column in columns))
-    Console().print(table)
+    open_output().print(table)
 
 
 def _cell(value: Any) -> str:

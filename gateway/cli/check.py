@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.failure import BAD_SETTINGS, CommandError, print_stderr
 from gateway.cli.load_settings import WILDCARD_HOSTS, add_module_paths, read_settings
+from gateway.cli.output import open_output
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
 from gateway.wiring.policy import check_policies
@@ -99,7 +99,7 @@ def _as_object(
 
 
 def _show(settings: Settings, entries: list[ConfiguredBackend]) -> None:
-    console = Console()
+    console = open_output()
     console.print(f"Settings: {settings.source or 'defaults'}", markup=False, soft_wrap=True)
     table = Table("namespace", "kind", "target", "served", box=None, pad_edge=False)
     for entry in entries:

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from gateway.cli.failure import CommandError
-from gateway.cli.import_ import strip_comments
 from gateway.console import connect_lines
 from gateway.contract import Json
 
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_COMMENT: Final = r"//[^\n]*|/\*.*?\*/"
+# Files of VS Code may contain comments and trailing commas.
+_TOKEN: Final = re.compile(rf"{_STRING}|{_COMMENT}|,(?=\s*(?:(?:{_COMMENT})\s*)*[}}\]])", re.DOTALL)
 VARIABLE: Final = "GATEHOUSE_TOKEN"
 
 
@@ -299,3 +302,12 @@ def _toml(text: str, name: str, instructions: ConnectInstructions) -> str:
     if tomllib.loads(after).get(instructions.servers_key, {}).get(name) != entry:
         raise ValueError(f"{instructions.servers_key}.{name} has an unsupported layout; edit it by hand")
     return after
+
+
+def strip_comments(text: str) -> str:
+    """Replace comments and trailing commas with blanks; offsets and line numbers stay the same."""
+
+    def replace(token: re.Match[str]) -> str:
+        return token[0] if token[0].startswith('"') else re.sub(r"[^\n]", " ", token[0])
+
+    return _TOKEN.sub(replace, text)

@@ -8,20 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.browser_sessions import BrowserSessions
 from gateway.auth.server.clients import RegisteredClient, RegisteredClients, public_keys
 from gateway.auth.signing_keys import SigningKeys
-from gateway.auth.users import User, Users
+from gateway.auth.users import LOCAL_OWNER, User, Users
 from gateway.cli.failure import CommandError
 from gateway.cli.identity_db import IdentityDatabase, validate_scopes, with_identity_database
+from gateway.cli.output import open_output
 from gateway.contract import Json
 from gateway.contract.caller import SCOPES
 from gateway.settings import is_loopback
-from gateway.wiring.identity import OWNER
 
 _MAX_PASSWORD_LENGTH: Final = 4096
 
@@ -68,7 +67,7 @@ def list_users(tenant: str | None, config: Path | None, as_json: bool) -> None:
                 (user.tenant, user.subject, " ".join(sorted(user.groups)), " ".join(sorted(user.scopes)), sign_in),
             )
         )
-    Console().print(table)
+    open_output().print(table)
 
 
 def remove_user(name: str, tenant: str, config: Path | None) -> None:
@@ -83,9 +82,9 @@ def create_sign_in_code(config: Path | None) -> None:
     async def create(identity: IdentityDatabase) -> str:
         if not is_loopback(identity.settings.server.host):
             raise CommandError("sign-in codes work only if server.host is a loopback address; use `gatehouse user add`")
-        if not await _users(identity).exists(*OWNER):
-            await _users(identity).put(*OWNER, None, SCOPES)
-        return await BrowserSessions(identity.database).new_code(OWNER)
+        if not await _users(identity).exists(*LOCAL_OWNER):
+            await _users(identity).put(*LOCAL_OWNER, None, SCOPES)
+        return await BrowserSessions(identity.database).new_code(LOCAL_OWNER)
 
     print(with_identity_database(config, create))
 
@@ -134,7 +133,7 @@ def list_clients(config: Path | None, as_json: bool) -> None:
     for client in found:
         row = (client.id, client.name, client.tenant, client.service, " ".join(client.redirect_uris))
         table.add_row(*map(escape, row))
-    Console().print(table)
+    open_output().print(table)
 
 
 def _as_object(client: RegisteredClient) -> dict[str, Any]:

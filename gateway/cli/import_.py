@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from gateway.cli.client_config import strip_comments
 from gateway.cli.failure import CommandError, print_stderr
 from gateway.cli.settings_file import SettingsFile, default_backends_notice
 from gateway.contract import Json
 
-_STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_COMMENT: Final = r"//[^\n]*|/\*.*?\*/"
-# Files of VS Code may contain comments and trailing commas.
-_TOKEN: Final = re.compile(rf"{_STRING}|{_COMMENT}|,(?=\s*(?:(?:{_COMMENT})\s*)*[}}\]])", re.DOTALL)
 MAX_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -68,15 +65,6 @@ def _tree(file: Path) -> Json:
     if not isinstance(tree, dict):
         raise CommandError(f"{file}: not a JSON object; give the configuration file of an MCP client")
     return cast("Json", tree)
-
-
-def strip_comments(text: str) -> str:
-    """Replace comments and trailing commas with blanks; offsets and line numbers stay the same."""
-
-    def replace(token: re.Match[str]) -> str:
-        return token[0] if token[0].startswith('"') else re.sub(r"[^\n]", " ", token[0])
-
-    return _TOKEN.sub(replace, text)
 
 
 def _servers(tree: Json) -> Iterator[tuple[str, Json]]:

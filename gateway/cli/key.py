@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,6 +18,7 @@ from gateway.auth.api_keys import ApiKeyInfo, ApiKeys
 from gateway.cli.failure import CommandError, explain_system_errors
 from gateway.cli.identity_db import open_database, validate_scopes
 from gateway.cli.load_settings import read_settings_leniently
+from gateway.cli.output import open_output
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
@@ -136,7 +136,7 @@ def _show(infos: list[ApiKeyInfo]) -> None:
         owner, scopes = f"{info.kind} {info.subject}", " ".join(sorted(info.scopes))
         row = (info.id, info.tenant, owner, scopes, _date(info.expires), _state(info), info.label)
         table.add_row(*map(escape, row))
-    Console().print(table)
+    open_output().print(table)
 
 
 def _state(info: ApiKeyInfo) -> str:

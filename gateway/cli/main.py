@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -80,46 +80,66 @@ database = typer.Typer(help="Manage the database.")
 backends = typer.Typer(help="Add, remove, list and check backends.")
 
 
+START, CALLS, ACCESS, OPERATE = "Set up and start", "Call and observe", "Access", "Operate"
+"""Sections of `gatehouse --help`."""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        commands.version()
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
+def _run(  # pyright: ignore[reportUnusedFunction] - typer calls it
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    _start(context)
+
+
 @keys.callback(invoke_without_command=True)
 @demos.callback(invoke_without_command=True)
 @database.callback(invoke_without_command=True)
 @backends.callback(invoke_without_command=True)
-def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
+def _start(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-app.command()(commands.version)
-app.command()(setup_commands.init)
-app.command()(commands.serve)
-app.command()(commands.check)
-app.command()(setup_commands.doctor)
-app.command()(setup_commands.connect)
-app.command()(commands.tools)
-app.command()(commands.call)
-app.command()(commands.ping)
-app.command()(top)
-app.command()(trace)
-app.command()(usage)
-app.command()(setup_commands.stdio)
+app.command(rich_help_panel=START)(setup_commands.init)
+app.command(rich_help_panel=START)(commands.serve)
+app.command(rich_help_panel=START)(commands.welcome)
+app.command(rich_help_panel=START)(setup_commands.connect)
+app.command("import", rich_help_panel=START)(commands.import_file)
+app.add_typer(demos, name="demo", rich_help_panel=START)
+app.command(rich_help_panel=CALLS)(commands.tools)
+app.command(rich_help_panel=CALLS)(commands.call)
+app.command(rich_help_panel=CALLS)(commands.ping)
+app.command(rich_help_panel=CALLS)(setup_commands.stdio)
+app.command(rich_help_panel=CALLS)(top)
+app.command(rich_help_panel=CALLS)(trace)
+app.command(rich_help_panel=CALLS)(usage)
+app.add_typer(audit, name="audit", rich_help_panel=CALLS)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
-app.add_typer(keys, name="key")
-app.add_typer(demos, name="demo")
-app.add_typer(tenants, name="tenant")
-app.add_typer(policies, name="policy")
-app.add_typer(audit, name="audit")
-database.command("upgrade")(commands.upgrade_database)
-app.add_typer(database, name="db")
-app.command("import")(commands.import_file)
+app.add_typer(keys, name="key", rich_help_panel=ACCESS)
+app.add_typer(identity_commands.users, name="user", rich_help_panel=ACCESS)
+app.add_typer(identity_commands.clients, name="client", rich_help_panel=ACCESS)
+app.add_typer(tenants, name="tenant", rich_help_panel=ACCESS)
+app.add_typer(policies, name="policy", rich_help_panel=ACCESS)
+app.add_typer(identity_commands.signing, name="signing", rich_help_panel=ACCESS)
 backends.command("add")(commands.add)
 backends.command("remove")(commands.remove)
 backends.command("list")(commands.list_backends)
 backends.command("pin")(commands.pin)
 backends.command("check")(commands.check_backends)
-app.add_typer(backends, name="backends")
-app.add_typer(identity_commands.users, name="user")
-app.add_typer(identity_commands.clients, name="client")
-app.add_typer(identity_commands.signing, name="signing")
+app.add_typer(backends, name="backends", rich_help_panel=OPERATE)
+app.command(rich_help_panel=OPERATE)(commands.check)
+app.command(rich_help_panel=OPERATE)(setup_commands.doctor)
+database.command("upgrade")(commands.upgrade_database)
+app.add_typer(database, name="db", rich_help_panel=OPERATE)
+app.command(rich_help_panel=OPERATE)(commands.version)

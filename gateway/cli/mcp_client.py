@@ -3,13 +3,13 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import version
 from typing import Any, Final, cast
 
 import httpx
 
 from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
 from gateway.contract import MODERN, Json
+from gateway.contract.distribution import installed_version
 
 # A call may run until the deadline of its tool, at most an hour; the gateway times out first.
 _TIMEOUT: Final = httpx.Timeout(3660, connect=5)
@@ -160,6 +160,6 @@ def _message(text: str) -> Json | None:
 def _envelope() -> Json:
     return {
         f"{_META}protocolVersion": MODERN,
-        f"{_META}clientInfo": {"name": "gatehouse", "version": version("gatehouse")},
+        f"{_META}clientInfo": {"name": "gatehouse", "version": installed_version()},
         f"{_META}clientCapabilities": {},
     }

@@ -1,25 +1,21 @@
 """`gatehouse serve`: starts the gateway, or a supervisor with several workers, and prints the startup message."""
 
 import asyncio
-import json
+import gc
 import os
-import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from rich.console import Console
-from rich.text import Text
 
 from gateway.app import Gateway
-from gateway.cli.client_config import ConnectRequest, claude_code, cursor, vscode
 from gateway.cli.failure import BAD_SETTINGS, CommandError, explain_bind_errors, explain_system_errors
 from gateway.cli.load_settings import add_module_paths
+from gateway.cli.welcome import StartupMessage
 from gateway.cli.workers import InheritedSockets, WorkerSupervisor, stop_with_parent, worker_command
 from gateway.runner import Sockets, bind, listen
 from gateway.runner import serve as serve_on
@@ -27,76 +23,6 @@ from gateway.settings import PREFIX, Settings, SettingsError, is_loopback, load
 from gateway.telemetry.log import LogLines, configure_logging
 from gateway.upstream.health import LoadError
 from gateway.wiring.backends import find_load_errors
-
-
-@dataclass(frozen=True, slots=True)
-class StartupMessage:
-    """The message that `gatehouse serve` prints after a start."""
-
-    url: str
-    auth_required: bool
-    """Whether callers must authenticate."""
-    key: str | None
-    """An API key created at this start; it is shown only here."""
-    source: Path | None
-    data: Path
-    code: str | None = None
-    """One-time code for signing in with a browser on this machine."""
-    console: str | None = None
-    """URL of the operator console."""
-
-    def show(self, console: Console) -> None:
-        out = _Printer(console)
-        out.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
-        out.line()
-        if self.console is not None:
-            out.fact("Console", (self.console, "cyan"))
-        if self.code is not None:
-            out.fact("Sign in", (self.code, "bold green"))
-            out.fact("", ("one-time code for the console or the browser that your client opens", "dim"))
-        if self.key is not None:
-            out.fact("API key", (self.key, "bold green"))
-            out.fact("", ("for scripts and clients without a browser; shown only once", "dim"))
-        elif self.auth_required:
-            out.fact("API key", self._key_command())
-        else:
-            out.fact("API key", "not required (auth.mode: none)")
-        out.fact("Settings", str(self.source.absolute()) if self.source else "defaults")
-        out.fact("Data", str(self.data.absolute()))
-        out.line()
-        out.line(("Connect a client", "bold"))
-        request = ConnectRequest("gatehouse", self.url)
-        out.step("Claude Code", claude_code(request).command)
-        out.step("Cursor, in ~/.cursor/mcp.json", _compact({"mcpServers": {request.name: cursor(request).entry}}))
-        out.step("VS Code", vscode(request).command)
-        out.step("Other clients", "gatehouse connect --help")
-        out.line()
-        out.line(("Press Ctrl-C to stop.", "dim"))
-
-    def _key_command(self) -> str:
-        config = f" --config {shlex.quote(str(self.source))}" if self.source else ""
-        return f"gatehouse key create{config} --tenant default --subject NAME"
-
-
-class _Printer:
-    """Prints lines without markup and without wrapping, so that they can be copied."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        self._console.print(Text.assemble(*parts), soft_wrap=True)
-
-    def fact(self, name: str, value: str | tuple[str, str]) -> None:
-        self.line(f"  {name:<10}", value)
-
-    def step(self, name: str, value: str) -> None:
-        self.line(f"  {name}")
-        self.line("    ", (value, "cyan"))
-
-
-def _compact(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None, inherit: str | None) -> None:
@@ -111,7 +37,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
     # Reports all errors before anything is opened; the start itself would stop at the first one.
     if errors := [settings.with_origin(error.setting_path, str(error)) for error in find_load_errors(settings)]:
         raise CommandError(*errors, code=BAD_SETTINGS)
-    configure_logging(settings.log.level, settings.log.format)
+    configure_logging(settings.log.level, settings.log.format, _backend_output(settings))
     with explain_system_errors(settings), ExitStack() as stack:
         sockets = _sockets(settings, inherit, stack)
         if settings.server.workers > 1 and inherit is None:
@@ -121,6 +47,12 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
             uvloop.run(_serve(settings, sockets, reload, inherit))
         except LoadError as exc:
             raise CommandError(settings.with_origin(exc.setting_path, str(exc)), code=BAD_SETTINGS) from exc
+
+
+def _backend_output(settings: Settings) -> Path | None:
+    """The file for the standard error of child processes; None unless it would scroll the startup message away."""
+    on_terminal = sys.stderr.isatty() and settings.log.format == "text"
+    return settings.data_dir / "logs" / "backends.log" if on_terminal else None
 
 
 def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
@@ -152,6 +84,8 @@ def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Socke
 
 
 def _supervise(settings: Settings, sockets: Sockets) -> None:
+    gc.enable()  # `gatehouse serve` disables it for the start of a worker
+
     async def run() -> int:
         return await WorkerSupervisor(worker_command(), settings.server.workers, sockets.main, sockets.ops).run()
 
@@ -185,5 +119,12 @@ async def _startup_message(gateway: Gateway) -> StartupMessage:
         key, _ = await gateway.keys.create("default", "owner", label="created at the first start")
     code = await gateway.identity.create_sign_in_code()
     return StartupMessage(
-        f"{gateway.public_url}/mcp", auth_required, key, settings.source, settings.data_dir, code, gateway.console_url
+        f"{gateway.public_url}/mcp",
+        auth_required,
+        key,
+        settings.source,
+        settings.data_dir,
+        code,
+        gateway.console_url,
+        _backend_output(settings),
     )

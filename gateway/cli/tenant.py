@@ -60,9 +60,10 @@ def add(
 @tenants.command("list")
 def list_tenants(config: Config = None, as_json: AsJson = False) -> None:
     """List the tenants and the backends and servers each may use."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from gateway.cli.output import open_output
 
     async def read(tenants: "Tenants") -> "list[Tenant]":
         return tenants.all()
@@ -75,7 +76,7 @@ def list_tenants(config: Config = None, as_json: AsJson = False) -> None:
     for each in found:
         state = "suspended" if each.suspended else "read-only" if each.read_only else "active"
         table.add_row(*map(escape, (each.name, state, " ".join(each.backends), " ".join(each.servers))))
-    Console().print(table)
+    open_output().print(table)
 
 
 @tenants.command()

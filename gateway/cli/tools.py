@@ -3,12 +3,12 @@
 import json
 from typing import Any, cast
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.failure import CALL_FAILED, CommandError
 from gateway.cli.mcp_client import McpClient, RpcCallError, suggested_fixes, to_command_error
+from gateway.cli.output import open_output
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Json
 
@@ -37,7 +37,7 @@ def _show(tools: list[Json]) -> None:
     table.add_column("description", no_wrap=True, overflow="ellipsis", ratio=1)
     for tool in tools:
         table.add_row(escape(tool["name"]), _effect(tool), escape(_first_line(tool.get("description") or "")))
-    Console().print(table)
+    open_output().print(table)
 
 
 def _effect(tool: Json) -> str:

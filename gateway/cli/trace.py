@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -22,18 +23,30 @@ _SHOWN_ATTRIBUTES: Final = ("gatehouse.outcome", "gatehouse.policy.decision", "g
 
 
 def trace(
-    id: Annotated[str, typer.Argument(metavar="CORRELATION_ID", help="Correlation ID or trace ID of the call.")],
+    id: Annotated[
+        str | None,
+        typer.Argument(metavar="[CORRELATION_ID]", help="Correlation ID or trace ID of a call; default: list calls."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Number of calls in the list.")] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the trace of a call that is stored on this machine."""
+    """Show the trace of a call that is stored on this machine; without an ID, list the last calls."""
     from msgspec.structs import asdict
-    from rich.console import Console
 
     from gateway.cli.load_settings import read_settings_leniently
-    from gateway.telemetry.trace_store import FILE, find_spans
+    from gateway.cli.output import open_output
+    from gateway.telemetry.trace_store import FILE, find_last_calls, find_spans
 
-    spans = find_spans(Path(read_settings_leniently(config).data_dir) / FILE, id)
+    file = Path(read_settings_leniently(config).data_dir) / FILE
+    if id is None:
+        calls = find_last_calls(file, limit)
+        if as_json:
+            print(json.dumps([asdict(span) for span in calls]))
+        else:
+            list_calls(calls, open_output(highlight=False))
+        return
+    spans = find_spans(file, id)
     if not spans:
         raise CommandError(
             f"no trace with the ID {id[:64]} is stored on this machine",
@@ -42,7 +55,25 @@ def trace(
     if as_json:
         print(json.dumps([asdict(span) for span in spans]))
     else:
-        draw(spans, Console(highlight=False))
+        draw(spans, open_output(highlight=False))
+
+
+def list_calls(calls: "Sequence[StoredSpan]", console: "Console") -> None:
+    """Print one line for each call, the latest first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not calls:
+        console.print("No calls are stored. Failed, denied and slow calls are; telemetry.traces.share stores more.")
+        return
+    table = Table("Finished", "Tool", "Outcome", "Duration", "Correlation ID", box=None, pad_edge=False)
+    for call in calls:
+        finished = datetime.fromtimestamp(call.ended / 1e9).astimezone().isoformat(sep=" ", timespec="seconds")
+        outcome = str(call.attributes.get("gatehouse.outcome", ""))
+        duration = f"{(call.ended - call.started) / 1e6:.1f} ms"
+        cells = (finished, call.name, outcome, duration, call.correlation_id)
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
+    console.print(table)
 
 
 def draw(spans: "Sequence[StoredSpan]", console: "Console") -> None:

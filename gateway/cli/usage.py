@@ -26,16 +26,15 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """Show the current usage of the tenant's limits, shares and streams, summed over all workers."""
-    from rich.console import Console
-
     from gateway.cli.impersonate import get_api
     from gateway.cli.load_settings import api_url
+    from gateway.cli.output import open_output
 
     report = get_api(api_url(url, config), token, "usage", {})
     if as_json:
         print(json.dumps(report, indent=2))
         return
-    console = Console()
+    console = open_output()
     workers = "1 worker" if report["workers"] == 1 else f"{report['workers']} workers"
     console.print(f"tenant {report['tenant']}, {workers}", markup=False, highlight=False)
     limits = (

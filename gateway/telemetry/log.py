@@ -6,9 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
+_OUTPUT_BYTES: Final = 5_000_000
 _SECRET: Final = re.compile(
     r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+"  # Gatehouse API keys
     r"|(bearer\s+)\S+"
@@ -83,14 +86,24 @@ class TextFormatter(logging.Formatter):
         return text
 
 
-def configure_logging(level: str, format: str) -> None:
-    """Send all logging of the process to standard error, as JSON or text."""
+def configure_logging(level: str, format: str, backend_output: Path | None = None) -> None:
+    """Send all logging of the process to standard error, as JSON or text.
+
+    With `backend_output`, the standard error of child processes goes to that file instead.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("gatehouse").setLevel(level.upper())
+    if backend_output is not None:
+        backend_output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = RotatingFileHandler(backend_output, maxBytes=_OUTPUT_BYTES, backupCount=1, encoding="utf-8", delay=True)
+        file.setFormatter(TextFormatter())
+        output = logging.getLogger("gatehouse.upstream.output")
+        output.handlers[:] = [file]
+        output.propagate = False
     # These libraries log tokens and session ids at lower levels.
     for noisy in ("authlib", "httpx", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -202,6 +202,15 @@ def find_spans(path: Path, id: str, tenant: str | None = None) -> list[StoredSpa
         return [_to_stored_span(row) for row in connection.execute(sql, (id, tenant))]
 
 
+def find_last_calls(path: Path, limit: int) -> list[StoredSpan]:
+    """Return the spans of the calls that ended last, the latest first."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path, timeout=5.0)) as connection:
+        sql = "SELECT * FROM spans WHERE kind = 'server' ORDER BY ended DESC LIMIT ?"
+        return [_to_stored_span(row) for row in connection.execute(sql, (limit,))]
+
+
 def in_tree_order(spans: Sequence[StoredSpan]) -> Iterator[tuple[StoredSpan, int]]:
     """Yield parents before children, each with its depth. A span that is its own ancestor is yielded as a root."""
     values, children = {span.span_id for span in spans}, dict[str, list[StoredSpan]]()

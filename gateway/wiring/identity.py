@@ -41,7 +41,7 @@ from gateway.auth.server.signin import SignIn
 from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
-from gateway.auth.users import Users
+from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
 from gateway.contract.caller import ADMIN, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
@@ -66,7 +66,6 @@ log = logging.getLogger("gatehouse.identity")
 
 CONSOLE_CLIENT_ID: Final = "gatehouse-console"
 """Client id of the console at the embedded authorization server."""
-OWNER: Final = ("default", "owner")
 """Tenant and user that the one-time code of a loopback gateway signs in."""
 
 
@@ -84,7 +83,9 @@ class Identity:
         self._exit_stack = AsyncExitStack()
         self.local = is_loopback(settings.server.host) and is_loopback(urlsplit(public_url).hostname or "")
         self.keys = ApiKeys(database, load_secret(self._secrets, "pepper"))
-        self.owner = f"{OWNER[0]}/user:{OWNER[1]}" if self.local and settings.auth.mode == "embedded" else None
+        self.owner = (
+            f"{LOCAL_OWNER[0]}/user:{LOCAL_OWNER[1]}" if self.local and settings.auth.mode == "embedded" else None
+        )
         """The principal of the local owner; None unless the gateway listens on loopback only."""
         self.stream_expiry = StreamExpiry()
         self.routers: list[APIRouter] = []
@@ -121,8 +122,8 @@ class Identity:
             issuers[self.issuer.name] = self.issuer
             self.users = Users(self._database, self.revocations)
             self.browser_sessions = BrowserSessions(self._database)
-            if self.local and not await self.users.exists(*OWNER):
-                await self.users.put(*OWNER, None, SCOPES)
+            if self.local and not await self.users.exists(*LOCAL_OWNER):
+                await self.users.put(*LOCAL_OWNER, None, SCOPES)
             self.routers.append(self._open_authorization_server(resources, served))
         opaque = None
         if settings.auth.mode == "external":
@@ -169,11 +170,11 @@ class Identity:
         self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
         if self._settings.auth.mode != "embedded" or not self.local:
             return
-        owner = await self.users.find(*OWNER)
+        owner = await self.users.find(*LOCAL_OWNER)
         if owner is None or owner.has_password or ADMIN not in owner.scopes:
             return
         if not scopes.keys() <= owner.scopes:
-            await self.users.put(*OWNER, None, owner.scopes | scopes.keys(), owner.groups)
+            await self.users.put(*LOCAL_OWNER, None, owner.scopes | scopes.keys(), owner.groups)
 
     async def is_valid(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
@@ -189,7 +190,7 @@ class Identity:
         """Create a one-time sign-in code for the local owner; None unless the gateway listens on loopback only."""
         if self._settings.auth.mode != "embedded" or not self.local:
             return None
-        return await self.browser_sessions.new_code(OWNER)
+        return await self.browser_sessions.new_code(LOCAL_OWNER)
 
     def _open_authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")

@@ -85,7 +85,7 @@ def test_threat_40_wheel_build_is_reproducible(tmp_path: Path) -> None:
     for turn in range(2):
         source = tmp_path / f"elsewhere-{turn}"
         source.mkdir()
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "README.md", "LICENSE", "gatehouse_mcp.py"):
             shutil.copyfile(ROOT / name, source / name)
         for name in ("gateway", "backends", "policies"):
             shutil.copytree(

@@ -27,7 +27,7 @@ class Terminal:
     environment: dict[str, str]
 
     def run(self, text: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self._shell(text), **self._options(), stdout=subprocess.PIPE, timeout=30)
+        return subprocess.run(self._shell(text), **self._options(), stdout=subprocess.PIPE, timeout=180)
 
     @contextmanager
     def serve(self, text: str) -> Iterator["Served"]:

@@ -45,7 +45,7 @@ def normalize(text: str) -> str:
 
 def test_make_run_starts_the_command_that_these_tests_start() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").partition("\nrun:")[2].splitlines()[1]
-    assert recipe.strip() == "@$(VENV)/bin/gatehouse serve"
+    assert recipe.strip() == "@$(RUN)/bin/gatehouse serve"
 
 
 @pytest.mark.parametrize(("document", "block"), marked_blocks("tested"))

@@ -1,17 +1,30 @@
 """The CI workflows call the Makefile's targets and use pinned actions only."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.prerequisites import skip_or_fail
 from tests.repo.documents import ROOT, relative_path
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EACH_WORKFLOW = pytest.mark.parametrize("file", FILES, ids=relative_path)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+SIGN = {"contents": "read", "id-token": "write", "attestations": "write"}
+PERMISSIONS = {
+    ("release", "attest"): SIGN,
+    ("release", "package"): {"contents": "read", "id-token": "write"},
+    ("release", "image"): SIGN,
+    ("release", "page"): {"contents": "write"},
+}
+"""Jobs that may do more than read the repository; they run on tags alone."""
 
 
 def workflow(file: Path) -> dict[Any, Any]:
@@ -37,7 +50,7 @@ def test_threat_40_jobs_have_minimal_permissions(file: Path) -> None:
     # YAML reads the key `on` as True.
     assert "pull_request_target" not in definition[True]
     for name, job in definition["jobs"].items():
-        assert job["permissions"] == {"contents": "read"}, name
+        assert job["permissions"] == PERMISSIONS.get((file.stem, name), {"contents": "read"}), name
         assert "timeout-minutes" in job, name
         assert job["runs-on"].startswith("${{ vars."), name
     for step in steps(file):
@@ -45,6 +58,22 @@ def test_threat_40_jobs_have_minimal_permissions(file: Path) -> None:
         assert "${{" not in step.get("run", "")
         if "checkout" in step.get("uses", ""):
             assert step["with"]["persist-credentials"] is False
+
+
+def test_release_workflow_runs_on_version_tags_only() -> None:
+    assert workflow(ROOT / ".github" / "workflows" / "release.yml")[True] == {"push": {"tags": ["v*"]}}
+    others = [file for file in FILES if file.stem != "release"]
+    assert others
+    for file in others:
+        assert "tags" not in (workflow(file)[True].get("push") or {}), file.name
+
+
+def test_actionlint_finds_nothing() -> None:
+    program = shutil.which("actionlint")
+    if program is None:
+        skip_or_fail("actionlint is not installed")
+    done = subprocess.run([program, *map(str, FILES)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_workflows_call_only_existing_make_targets() -> None:
@@ -55,7 +84,7 @@ def test_workflows_call_only_existing_make_targets() -> None:
         for target in re.findall(r"(?:^|\s)make ([a-z-]+)", step.get("run", ""))
     }
     # `make coverage` is `make test` with line coverage.
-    assert {"check", "coverage", "conformance", "chart-test", "image"} <= named
+    assert {"check", "coverage", "conformance", "chart-test", "image", "lowest", "release-files"} <= named
     assert named <= TARGETS
 
 

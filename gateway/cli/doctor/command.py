@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.doctor import backends, machine, network, storage
 from gateway.cli.doctor.finding import DoctorFinding, failed, passed
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import add_module_paths
+from gateway.cli.output import open_output
 from gateway.cli.progress import ProgressBar
 from gateway.settings import Settings, SettingsError, load
 
@@ -84,7 +84,7 @@ async def _checks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding 
 
 
 def _show(findings: list[DoctorFinding]) -> None:
-    console = Console(highlight=False)
+    console = open_output(highlight=False)
     for finding in findings:
         symbol, colour = _SYMBOLS[finding.state]
         line = Text.assemble((symbol, colour), f" {finding.part}: ", finding.message)

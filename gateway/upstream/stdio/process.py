@@ -20,6 +20,8 @@ from gateway.upstream.stdio.line_reader import ClippedLineReader, LineReader, Li
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 
 log = logging.getLogger("gatehouse.upstream")
+output_log = logging.getLogger("gatehouse.upstream.output")
+"""Standard error of the processes. `gatehouse serve` on a terminal sends it to a file."""
 
 MAX_LINE_BYTES: Final = 8 * 1024 * 1024
 STDERR_LINE_BYTES: Final = 4096
@@ -156,7 +158,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             for line in self._stderr_lines.feed(data):
-                log.info("%s[%d] %s", self._name, self._pid, self._redact(line.decode(errors="replace")))
+                output_log.info("%s[%d] %s", self._name, self._pid, self._redact(line.decode(errors="replace")))
             return
         try:
             lines = self._lines.feed(data)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gateway.cli.serve import StartupMessage
+from gateway.cli.welcome import StartupMessage
 
 KEY = "gth_abc123abc123_" + "s" * 43 + "_1fENWp"
 URL = "http://127.0.0.1:8080/mcp"
