@@ -121,7 +121,7 @@ async def test_execute_after_update_runs_the_new_code(studio: Any) -> None:
     assert values == [1, 11, 11]
 
 
-async def test_arguments_keep_their_holes_and_mixed_tables_are_told_apart(studio: Any) -> None:
+async def test_arguments_keep_their_holes_and_mixed_tables_keep_both_parts(studio: Any) -> None:
     source = """return {
         holes = function(...) return select("#", ...), ... end,
         count = function(...) return select("#", ...) end,
