@@ -186,7 +186,7 @@ def _how_tos(target: SectionTarget, sources: PageSources) -> Iterator[Json]:
         titles.add(title)
         used = plan_reference.symbols_in(snippet["code"], sources.symbols)
         outline = [OutlinePart("Program", "code", (), [snippet["snippet_id"]])]
-        if used:
+        if len(used) > 1:  # a section with one short line says too little
             outline.append(OutlinePart("Names used", "names", (), (), used))
         source = snippet["source"]
         origin = {"path": source["path"], "line": source["start_line"]}
