@@ -84,7 +84,7 @@ ERRORS = [
     ("godot_preflight", {"godotPath": "/bin/sh"}, "E_PERMISSION_DENIED", False),
     ("get_godot_version", {"projectPath": None}, "E_UNSUPPORTED", False),
     ("run_project", {}, "E_UNSUPPORTED", False),
-    ("take_screenshot", {}, "E_UNSUPPORTED", False),
+    ("take_screenshot", {}, "E_SCHEMA_VALIDATION", False),
     ("start_debug_stream", {"port": 6551, "projectPath": None}, "E_UNSUPPORTED", False),
     ("godot_headless_op", {"operation": "fly", "params": {}}, "E_UNSUPPORTED", False),
 ]  # fmt: skip
@@ -180,7 +180,7 @@ async def test_tool_list_states_which_operations_are_disabled(open_harness: Any,
     gates = {name: tool.meta["godot:gate"] for name, tool in tools.items() if "godot:gate" in tool.meta}
     assert gates.keys() == {
         *("godot_update_project_uids", "godot_convert_3to4"),
-        *("godot_scene_manager", "godot_asset_manager", "godot_project_config_manager"),
+        *("godot_scene_manager", "godot_asset_manager", "godot_project_config_manager", "godot_game_manager"),
     }
     assert gates["godot_scene_manager"]["actions"] == ["rename", "move", "remove"]
     for name, gate in gates.items():
