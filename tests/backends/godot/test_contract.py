@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_results import list_all_tools
+
 SCENE: dict[str, Any] = {"scenePath": "main.tscn"}
 
 
 async def test_the_sdk_client_builds_a_scene_in_either_era(harness: Any, era: str) -> None:
     project = str(harness.project)
     async with harness.gateway.client(era) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        tools = {tool.name: tool for tool in await list_all_tools(client)}
         assert {"godot_add_node", "godot_scene_manager", "godot_meta_tool_manager"} <= set(tools)
         arguments = {"projectPath": project, "scenePath": "main.tscn", "nodeType": "Node2D", "nodeName": "Tree"}
         result = await client.call_tool("godot_add_node", arguments)
@@ -151,7 +153,7 @@ async def test_tenants_with_the_same_project_name_are_isolated(open_harness: Any
 async def test_read_only_mode_hides_write_tools_and_denies_their_calls(open_harness: Any) -> None:
     async with open_harness(settings={"tenants": {"default": {"read_only": True}}}) as harness:
         async with harness.gateway.client() as client:
-            names = {tool.name for tool in (await client.list_tools()).tools}
+            names = {tool.name for tool in await list_all_tools(client)}
         assert {"godot_get_node_tree", "godot_export_project", "godot_meta_tool_manager"} <= names
         assert not {"godot_add_node", "godot_write_script", "godot_scene_manager"} & names
         assert (await harness.call_ok("get_node_tree", **SCENE))["nodeCount"] == 3
@@ -176,7 +178,7 @@ async def test_dangerous_operations_work_once_they_are_allowed(open_harness: Any
 @pytest.mark.parametrize("gate_open", [False, True])
 async def test_tool_list_states_which_operations_are_disabled(open_harness: Any, gate_open: bool) -> None:
     async with open_harness(allow_dangerous_ops=gate_open) as harness, harness.gateway.client() as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        tools = {tool.name: tool for tool in await list_all_tools(client)}
     gates = {name: tool.meta["godot:gate"] for name, tool in tools.items() if "godot:gate" in tool.meta}
     assert gates.keys() == {
         *("godot_update_project_uids", "godot_convert_3to4"),
@@ -197,7 +199,7 @@ async def test_single_purpose_tools_do_not_need_the_dangerous_operations_gate(ha
     await harness.call_ok("write_script", scriptPath="a.gd", content="extends Node\n")
     await harness.call_ok("delete_script", scriptPath="a.gd")
     async with harness.gateway.client() as client:
-        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        tools = {tool.name: tool.annotations for tool in await list_all_tools(client)}
     assert all(tools[f"godot_{name}"].destructive_hint for name in ("remove_node", "delete_script"))
 
 

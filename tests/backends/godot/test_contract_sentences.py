@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.backends.godot.conftest import GodotHarness
+from tests.mcp_results import list_all_tools
 
 Json = dict[str, Any]
 SCENE = {"scenePath": "main.tscn"}
@@ -200,7 +201,7 @@ async def _(w: CheckInput) -> bool:
 async def _(w: CheckInput) -> bool:
     key = await w.harness.gateway.new_key("quiet")
     async with w.harness.gateway.as_(key).client() as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
+        names = {tool.name for tool in await list_all_tools(client)}
         refused = await client.call_tool("godot_write_script", {"projectPath": "/x", "scriptPath": "a", "content": ""})
     exports = {"godot_export_project", "godot_export_pack"}
     assert refused.structured_content["error"]["code"] == "E_PERMISSION_DENIED"
@@ -345,7 +346,7 @@ async def test_every_statement_of_both_contracts_holds(harness: Any, era: str) -
     project = {"projectPath": str(harness.project)}
     async with harness.gateway.client(era) as client, harness.gateway.client(era, path="/mcp/godot") as own:
         # The namespace endpoint lists the exact schemas under the original tool names.
-        listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await own.list_tools()).tools]
+        listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in await list_all_tools(own)]
         tools = {tool["name"]: tool for tool in listed}
         sdk_harness = SdkHarness(**{each.name: getattr(harness, each.name) for each in fields(harness)}, client=client)
         success = (await sdk_harness._post("godot.list_scenes", project))["result"]
