@@ -287,7 +287,7 @@ code("E_NOT_FOUND: a node is not found.", "E_NOT_FOUND", "remove_node", **SCENE,
 code("E_NOT_FOUND: a section is not found.", "E_NOT_FOUND", "get_project_settings", section="absent")
 code("E_PERMISSION_DENIED: ALLOW_DANGEROUS_OPS.", "E_PERMISSION_DENIED", "update_project_uids")
 code("E_PERMISSION_DENIED: ALLOW_EXTERNAL_TOOLS.", "E_PERMISSION_DENIED", "godot_preflight", godotPath="/bin/sh")
-code("E_UNSUPPORTED: not supported in the current mode.", "E_UNSUPPORTED", "take_screenshot")
+code("E_UNSUPPORTED: not supported in the current mode.", "E_UNSUPPORTED", "run_project")
 
 
 @statement("E_TIMEOUT: the operation timed out, and is retryable.")
