@@ -186,7 +186,7 @@ def _(w: CheckInput) -> bool:
     verbs += (
         " update read write delete import reimport batch run stop start launch take capture validate convert generate"
     )
-    verbs += " save system godot meta"
+    verbs += " save system godot meta blend setup bake configure paint"
     return {name.split("_")[0] for name in w.tools} <= set(verbs.split())
 
 
@@ -311,7 +311,7 @@ async def _(w: CheckInput) -> bool:
 @statement("action is required and an enum, and branches define which parameters each action accepts.")
 def _(w: CheckInput) -> bool:
     managers = [tool["inputSchema"] for tool in w.tools.values() if "oneOf" in tool["inputSchema"]]
-    return len(managers) == 8 and all(
+    return len(managers) == 10 and all(
         "action" in schema["required"]
         and schema["properties"]["action"]["enum"]
         == [each["properties"]["action"]["const"] for each in schema["oneOf"]]
