@@ -27,7 +27,7 @@ from gateway.telemetry.trace_store import TraceStore
 MAX_US_AT_ONE_PERCENT: Final = 15.0
 MAX_US_OF_CALL: Final = 25.0
 """Maximum on the thread of the call, when each call is sampled."""
-MAX_US_AT_ALL: Final = 220.0
+MAX_US_AT_ALL: Final = 120.0
 """Maximum of all threads, when each call is sampled. Two thirds of it are the official OTLP encoder."""
 MAX_US_METRICS: Final = 5.0
 _STAGES: Final = (
