@@ -63,6 +63,11 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
     38: ("paths that bypass the checks", "one call path; every route is tested without a credential"),
     39: ("unavailable database", "authentication and authorization fail closed"),
     40: ("supply chain", "the image and the workflows are pinned by hash, and no lock file names a host"),
+    41: (
+        "one tenant makes a shared server unavailable",
+        "a circuit breaker per tenant; that of the address needs evidence from two tenants or from the gateway's own"
+        " probe",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

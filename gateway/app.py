@@ -101,7 +101,7 @@ class Gateway:
         self._subscriptions.close()
         self._protocol.parked_calls.close()
         await self._peers.drain()
-        self._module_routes.close_sockets()
+        self.module_routes.close_sockets()
 
     async def close(self) -> None:
         """Close everything that was opened, in reverse order; queued audit records are written first."""
@@ -248,7 +248,7 @@ class Gateway:
         settings, identity, stream_expiry = self.settings, self.identity, self.identity.stream_expiry
         authenticate_active = identity.authenticate_active(self.tenants.get)
         health = health_router(lambda: "draining" if self.draining else None)
-        self._module_routes = ModuleRoutes(authenticate_active, stream_expiry)
+        self.module_routes = ModuleRoutes(authenticate_active, stream_expiry)
         self.plain_routes = _fastapi(health, *identity.routers)
         operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)
         for router in self._operator_routers():
@@ -263,7 +263,7 @@ class Gateway:
             authenticate_active,
             identity.cached_caller,
         )
-        app = AsgiRouter(endpoint, self._module_routes, self.plain_routes)
+        app = AsgiRouter(endpoint, self.module_routes, self.plain_routes)
         self.asgi = guard = guard_host_origin(app, settings, self.public_url)
         self.router = RequestRouter(endpoint, guard)
         if settings.console.enabled:
@@ -335,7 +335,7 @@ class Gateway:
                 backend.on_change(partial(self._list_changes.publish, namespace))
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
         await self.identity.set_module_scopes(self._backends.scopes())
-        self._module_routes.replace(self._backends.routes())
+        self.module_routes.replace(self._backends.routes())
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)

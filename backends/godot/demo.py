@@ -164,5 +164,5 @@ def steps(project: str) -> list[tuple[str, Json]]:
         ),
         ("validate_project", {"projectPath": project}),
         ("godot_workspace_manager", {"action": "smoke_test", "projectPath": project, "waitMs": 1000}),
-        ("get_node_tree", on(MAIN)),
+        ("get_node_tree", on(MAIN, maxDepth=3)),
     ]

@@ -94,6 +94,9 @@ class ModuleRoutes:
             if route not in served:
                 end.set("stopped")
 
+    def served(self) -> list[ModuleRoute]:
+        return [route for routes, _ in self._routes.values() for route in routes]
+
     def close_sockets(self) -> None:
         """Close the open WebSockets: the gateway is shutting down."""
         for end, route in list(self._open.items()):

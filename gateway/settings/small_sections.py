@@ -105,7 +105,7 @@ class PolicySettings(Section):
 
     dir: Path | None = Field(
         default=None,
-        description="Folder of the policies; changes apply within two seconds. By default the policies that ship.",
+        description="Folder of the policies, by default those that ship; changes apply within two seconds.",
     )
 
 

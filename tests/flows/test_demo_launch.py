@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from backends.launch.gates.hugo import find_binary
-from tests.flows.process import run
+from tests.flows.process import ROOT, run
 
 STATES = [
     "CREATED",
@@ -56,7 +56,7 @@ def test_demo_ends_with_a_pull_request_whose_commit_builds_and_changes_only_allo
     record = json.loads((launch / "commit-service" / "pull-1.json").read_bytes())
     config = yaml.safe_load((launch / "runs" / record["run_id"] / "run_config.yaml").read_bytes())
     changed = _git(site, "diff", "--name-only", "main", record["branch_name"]).split()
-    assert len(changed) == 8
+    assert len(changed) == 12
     assert all(path.startswith(tuple(config["allowed_paths"])) for path in changed)
     page = _build_site(site, record["branch_name"], tmp_path) / "docs.aspose.org/3d/en/python/features/index.html"
     assert "Reads OBJ" in page.read_text()
@@ -72,10 +72,11 @@ def test_demo_without_git_exits_with_a_clear_message(tmp_path: Path) -> None:
 
 
 def _build_site(site: Path, branch: str, folder: Path) -> Path:
-    """Clone the committed branch and build the site."""
+    """Clone the committed branch and build the site, which has no templates of its own, with the backend's theme."""
     clone, built = folder / "clone", folder / "built"
+    theme = ["--themesDir", str(ROOT / "backends" / "launch" / "theme"), "--theme", "launch"]
     _git(folder, "clone", "--quiet", "--branch", branch, str(site), str(clone))
-    subprocess.run([find_binary(), "--quiet", "--source", str(clone), "--destination", str(built)], check=True)
+    subprocess.run([find_binary(), "--quiet", "--source", str(clone), "--destination", str(built), *theme], check=True)
     return built
 
 

@@ -202,7 +202,7 @@ def test_threat_23_expensive_body_is_rejected_with_little_cpu_and_memory(
 
 
 def test_threat_23_rejection_of_a_large_body_names_the_limit(target: Served) -> None:
-    error = json.loads(post(target, b" " * (5 << 20)).body)["error"]
+    error = json.loads(post(target, b" " * (5 << 20)).body)["error"]["data"]
     assert (error["kind"], error["max_bytes"]) == ("too_large", 4 << 20)
 
 

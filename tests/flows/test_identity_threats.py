@@ -23,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.auth.api_keys import format_key, new_id, new_secret
 from gateway.auth.embedded_issuer import OAuthGrant, new_family
+from gateway.contract import HttpRoute
 from tests.peers.oauth_flow import BrowserUser, OAuthTestClient
 
 Json = dict[str, Any]
@@ -225,8 +226,15 @@ def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
 
 
 async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticated_requests(start: Any) -> None:
-    async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
+    modules: dict[str, Any] = {name: {"module": f"backends.{name}"} for name in ("core", "roblox", "godot")}
+    modules["roblox"]["options"] = {"bridge_enabled": True}
+    async with start(auth=FREE, backends=modules) as gateway:
         routes, sockets = _routes(gateway.app.plain_routes.routes)
+        for route in gateway.app.module_routes.served():
+            if isinstance(route, HttpRoute):
+                routes.setdefault(route.path, set()).add(route.method)
+            else:
+                sockets.append(route.path)
         assert len(routes) > 10
         assert "/bridge/godot" in sockets
         assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics"} <= routes.keys()

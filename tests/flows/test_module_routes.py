@@ -54,7 +54,7 @@ async def apply_backends(gateway: Running, backends: dict[str, Any]) -> None:
 async def wait_for_hold(gateway: Running) -> None:
     """Wait until a request is open on a route of a module."""
     async with asyncio.timeout(WITHIN):
-        while not gateway.app._module_routes._open:
+        while not gateway.app.module_routes._open:
             await asyncio.sleep(0.005)
 
 
@@ -207,7 +207,7 @@ async def test_reload_adds_and_removes_the_routes_of_an_entry(start: Any) -> Non
                 holding = asyncio.create_task(http.get("/sensors/hall/hold"))
                 await live.send(b"ab")
                 assert await live.recv() == b"ba"
-                while len(gateway.app._module_routes._open) < 2:
+                while len(gateway.app.module_routes._open) < 2:
                     await asyncio.sleep(0.005)
                 await apply_backends(gateway, without)
                 async with asyncio.timeout(WITHIN):

@@ -93,6 +93,9 @@ def test_scopes_of_modules_are_those_of_enabled_entries_that_can_be_imported(tmp
         " broken: {module: no.such.module}, core: {module: backends.core}}",
         {},
     )
-    assert module_scopes(settings) == {"bridge:roblox": ("Connect Roblox Studio", "roblox")}
+    assert module_scopes(settings) == {
+        "bridge:roblox": ("Connect Roblox Studio", "roblox"),
+        "roblox:undo-tenant": ("Undo changes of other users in Roblox Studio", "roblox"),
+    }
     with pytest.raises(LoadError):
         raise next(iter(find_load_errors(settings)))
