@@ -65,7 +65,8 @@ async def test_api_page_lists_every_route_that_a_gateway_serves(start: Any) -> N
 
 
 def test_every_threat_and_every_threat_test_has_a_table_row() -> None:
-    assert sorted(TABLES["THREATS"]) == list(range(1, 42))
+    assert list(TABLES["THREATS"])[:41] == list(range(1, 42))
+    assert list(TABLES["THREATS"]) == sorted(TABLES["THREATS"])
     assert set(TABLES["tests_by_threat"]()) <= set(TABLES["THREATS"])
 
 
