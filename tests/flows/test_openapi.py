@@ -8,7 +8,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fastapi import Request
+from fastapi.responses import JSONResponse
 
+from gateway.cli.backend_check import probe
+from gateway.settings import Settings
 from tests.conftest import Running
 from tests.peers.recording_api import RecordingApi, recording_api
 
@@ -313,3 +317,103 @@ async def test_changed_document_is_reported_by_its_pins(api: RecordingApi, start
         assert "pets_getPet" not in names
         assert "pets_listPets" not in names
         assert "pets_createPet" in names
+
+
+def many_operations() -> str:
+    paths = {f"/p{number}": {"get": {"operationId": f"op{number}"}} for number in range(10_000)}
+    return json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
+
+
+BAD_DOCUMENTS = {
+    "absent": (None, "No such file"),
+    "swagger": ('{"swagger": "2.0", "paths": {}}', "Swagger 2.0"),
+    "many": (many_operations(), "10000 operations are selected"),
+    "deep": ("x: " + "[" * 100_000, "nested too deeply"),
+    "broken": ('{"openapi": ', "not valid JSON"),
+    "empty": ('{"openapi": "3.1.0", "paths": {}}', "no operations"),
+}
+
+
+async def test_unusable_documents_are_reported_and_everything_else_is_served(
+    api: RecordingApi, start: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backends: dict[str, Any] = {"core": {"module": "backends.core"}, "pets": api.entry()}
+    for name, (text, _) in BAD_DOCUMENTS.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        backends[name] = {"openapi": str(tmp_path / name), "url": "https://api.example.org"}
+    async with start(backends=backends) as gateway:
+        await gateway.wait_for_tool("pets_getPet")
+        assert not (await result(gateway, "pets_getPet", {"pet_id": "Rex"}))["isError"]
+        assert "core_ping" in await tools_of(gateway)
+        for name, (_, reason) in BAD_DOCUMENTS.items():
+            assert any(f"document of {name} " in line and reason in line for line in caplog.messages), name
+
+
+async def test_api_that_is_down_is_unavailable_and_stays_listed(start: Any) -> None:
+    async with recording_api() as api:
+        context = start(backends={"pets": api.entry()})
+        gateway = await context.__aenter__()
+        await gateway.wait_for_tool("pets_getPet")
+    try:
+        assert (await fault(gateway, "pets_getPet", {"pet_id": "Rex"}))["kind"] == "unavailable"
+        assert "pets_getPet" in await tools_of(gateway)
+    finally:
+        await context.__aexit__(None, None, None)
+
+
+async def test_effects_of_stored_tools_are_corrected_when_the_document_can_be_read_again(
+    api: RecordingApi, run: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "pets.json"
+    file.write_text(json.dumps(api.app.openapi()))
+    backends = {"pets": {"openapi": str(file), "url": api.url, "allow_private": True}}
+    async with run(tmp_path, backends=backends) as gateway:
+        await gateway.wait_for_tool("pets_getPet")
+    file.rename(tmp_path / "away.json")
+    async with run(tmp_path, backends=backends) as gateway:
+        reader = gateway.as_(await gateway.new_key(scopes=("mcp:list", "mcp:call")))
+        # Stored tools are listed, but nothing is known of their methods: reading needs the scope for writing.
+        assert (await fault(reader, "pets_getPet", {"pet_id": "Rex"}))["kind"] == "denied"
+        (tmp_path / "away.json").rename(file)
+        await gateway.app.catalogue.refresh_remote(60)
+        assert not (await result(reader, "pets_getPet", {"pet_id": "Rex"}))["isError"]
+
+
+async def test_backends_check_lists_the_operations_that_are_not_served(api: RecordingApi, tmp_path: Path) -> None:
+    document = api.app.openapi()
+    document["paths"]["/bad"] = {"get": {"parameters": [{"$ref": "https://evil.example/p.json"}]}}
+    (tmp_path / "pets.json").write_text(json.dumps(document))
+    entry = {"openapi": str(tmp_path / "pets.json"), "url": api.url, "allow_private": True}
+    settings = Settings(backends={"pets": entry, "none": {**entry, "openapi": str(tmp_path / "none.json")}})  # type: ignore[arg-type]
+    served, failed = await probe(settings, settings.backends)
+    assert (served.ok, served.eras, served.tools) == (True, ("openapi",), len(document["paths"]) + 2)
+    assert "leads out of the document" in served.quarantined["GET /bad"]
+    assert (failed.ok, failed.problem) == (
+        False,
+        "The OpenAPI document of none cannot be read: No such file or directory.",
+    )
+    assert failed.fix.startswith("correct openapi:")
+
+
+async def test_client_credentials_are_used_and_renewed(api: RecordingApi, start: Any) -> None:
+    issued: list[str] = []
+
+    @api.app.post("/token", include_in_schema=False)
+    def token() -> dict[str, Any]:
+        issued.append(f"access-token-{len(issued)}")
+        return {"access_token": issued[-1], "token_type": "Bearer", "expires_in": 3600}
+
+    @api.app.get("/guarded", operation_id="guarded")
+    def guarded(request: Request) -> Any:
+        if request.headers.get("authorization") == "Bearer access-token-0":
+            return JSONResponse({"reason": "expired"}, 401)
+        return {"seen": request.headers.get("authorization")}
+
+    oauth = {"token_url": f"{api.url}/token", "client_id": "gatehouse", "client_secret": "x"}
+    async with start(backends={"pets": api.entry(oauth=oauth)}) as gateway:
+        await gateway.wait_for_tool("pets_guarded")
+        seen = (await result(gateway, "pets_guarded"))["structuredContent"]
+        assert issued == ["access-token-0", "access-token-1"]
+        assert api.last.headers["authorization"] == "Bearer access-token-1"
+        assert "access-token" not in json.dumps(seen)
