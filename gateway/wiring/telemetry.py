@@ -246,16 +246,16 @@ def _open_exporters(otlp: OtlpSettings, url: str) -> "OtlpExporters":
     try:
         return open_exporters(url, headers, otlp.timeout, otlp.protocol)
     except ImportError as exc:
-        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
+        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra otlp-grpc of gatehouse-mcp") from exc
 
 
 def _sdk_records(version: str) -> "SdkRecords":
     """Resource attributes as the SDK detects them, from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` too."""
-    from gateway.telemetry.sdk_records import SdkRecords
+    from gateway.telemetry.sdk_records import MIN_STAGE_SECONDS, SdkRecords
 
     instance = f"{socket.gethostname()}:{os.getpid()}"
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "gatehouse"), "service.version": version}
-    return SdkRecords({**named, "service.instance.id": instance}, version)
+    return SdkRecords({**named, "service.instance.id": instance}, version, min_stage_seconds=MIN_STAGE_SECONDS)
 
 
 def build_gauges(
