@@ -64,6 +64,20 @@ MIN_STAGE_SECONDS: Final = 1e-4
 """Shortest time in a stage that is exported: most take microseconds, and each attribute costs three to encode."""
 
 
+class _ResourceHashedOnce(Resource):
+    """The SDK's resource serializes its attributes for each hash, and the encoder hashes it for each span."""
+
+    def __init__(self, attributes: dict[str, Any], schema_url: str) -> None:
+        super().__init__(attributes, schema_url)
+        self._hash = super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class SdkRecords:
     """Converter of one process. `resource` holds attributes in addition to those that the SDK detects."""
 
@@ -71,7 +85,8 @@ class SdkRecords:
         self, resource: Mapping[str, str], version: str, *, detect: bool = True, min_stage_seconds: float = 0.0
     ) -> None:
         attributes = dict[str, Any](resource)
-        self._resource = Resource.create(attributes, SCHEMA_URL) if detect else Resource(attributes, SCHEMA_URL)
+        made = Resource.create(attributes, SCHEMA_URL) if detect else Resource(attributes, SCHEMA_URL)
+        self._resource = _ResourceHashedOnce(dict(made.attributes), made.schema_url)
         self._scope = InstrumentationScope(SCOPE_NAME, version, SCHEMA_URL)
         self._log_limits = LogRecordLimits()
         self._min_stage_seconds = min_stage_seconds
