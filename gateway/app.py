@@ -184,7 +184,7 @@ class Gateway:
     def _host_services(self) -> HostServices:
         return HostServices(
             stores=self.stores,
-            files=self.settings.files_dir,
+            files=self.settings.files_dir.absolute(),
             bus=self.storage.bus,
             http=self.storage.http,
             loopback=self.identity.local,
