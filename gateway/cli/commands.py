@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.model_builds import defer_model_builds
 from gateway.cli.options import AsJson, Config
 from gateway.contract import MODERN
 from gateway.contract.distribution import installed_version
@@ -49,7 +50,8 @@ def serve(
     """Start the gateway and serve until stopped."""
     # Collections during the start cost a fifth of it and find next to nothing; the runner enables them again.
     gc.disable()
-    from gateway.cli.serve import serve
+    with defer_model_builds():
+        from gateway.cli.serve import serve
 
     serve(config, host, port, workers, inherit)
 

@@ -1,4 +1,4 @@
-"""Builds traces, metrics and logs from `telemetry:` and `log:`, and the `/metrics` route."""
+"""Builds traces, metrics and logs from `telemetry:` and `log:`."""
 
 import asyncio
 import logging
@@ -11,13 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter
-
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
 from gateway.contract.trace_position import Sampler
-from gateway.edge.api.authorization import Authenticate
-from gateway.edge.ops_routes import metrics_router
 from gateway.errors import Fault
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.settings import Settings
@@ -280,18 +276,12 @@ def build_gauges(
     return read
 
 
-def build_metrics_router(
-    settings: Settings,
-    telemetry: TelemetryWiring,
-    bus: Bus,
-    authenticate: Authenticate,
-    spawn: Callable[[Coroutine[Any, Any, None]], None],
-    *,
-    public: bool,
-) -> APIRouter:
-    """Build the `/metrics` route and start its background tasks; `public`: no credential needed, loopback only."""
+def start_metrics(
+    settings: Settings, telemetry: TelemetryWiring, bus: Bus, spawn: Callable[[Coroutine[Any, Any, None]], None]
+) -> Callable[[], Awaitable[str]]:
+    """Start the background tasks of the metrics. Return a function that renders those of all workers as text."""
     peers = telemetry.all_workers(bus, settings.server.workers)
     spawn(peers.run())
     spawn(telemetry.loop_lag.run())
     spawn(telemetry.send_metrics(asyncio.sleep))
-    return metrics_router(partial(render_metrics, peers), authenticate, public=public)
+    return partial(render_metrics, peers)
