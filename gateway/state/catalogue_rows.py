@@ -114,8 +114,8 @@ class CatalogueRows:
         shared: dict[str, _Pin] = {}
         key = {"namespace": namespace, "whose": isolation_key, "shared": SHARED_KEY}
         async with self._database.reading() as connection:
-            for whose, tool, *values in await connection.execute(_SELECT_PINS, key):
-                (known if whose == isolation_key else shared)[tool] = _Pin(*values)
+            for list_key, tool, *values in await connection.execute(_SELECT_PINS, key):
+                (known if list_key == isolation_key else shared)[tool] = _Pin(*values)
         return known, shared
 
     async def list_accepted(self, namespace: str, isolation_key: str) -> dict[str, frozenset[str]]:

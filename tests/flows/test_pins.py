@@ -1,4 +1,4 @@
-"""`catalogue.pins: deny`: no client sees or calls a changed definition that nobody accepted.
+"""`catalogue.pins: deny`: no client sees or calls a changed definition that is not accepted.
 
 The periodic read is set to an hour, so that only the events of each test make the gateway read a list.
 """
