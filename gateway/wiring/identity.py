@@ -58,6 +58,13 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
+from gateway.wiring.providers import (
+    OpenProviders,
+    allow_passwords,
+    federated_users,
+    nothing_provisioned,
+    open_providers,
+)
 
 if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
@@ -124,12 +131,13 @@ class Identity:
             self.browser_sessions = BrowserSessions(self._database)
             if self.local and not await self.users.exists(*LOCAL_OWNER):
                 await self.users.put(*LOCAL_OWNER, None, SCOPES)
+            self.providers = self._open_providers()
             self.routers.append(self._open_authorization_server(resources, served))
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._open_external_issuers(resources, issuers)
         tokens = AccessTokens(issuers, self.revocations, opaque) if issuers else None
-        user = self.users.exists if settings.auth.mode == "embedded" else None
+        user = self.users.is_active if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
@@ -192,6 +200,19 @@ class Identity:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
 
+    def _open_providers(self) -> OpenProviders | None:
+        if not self._settings.auth.providers:
+            return None
+        return open_providers(
+            auth=self._settings.auth,
+            public_url=self._public_url,
+            database=self._database,
+            users=self.users,
+            federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
+            provisioned=nothing_provisioned,
+            exit_stack=self._exit_stack,
+        )
+
     def _open_authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         by_document = not self.local if auth.client_documents is None else auth.client_documents
@@ -223,11 +244,20 @@ class Identity:
             prefetch_clients=adapter.prefetch_clients,
             clients=clients,
             browsers=self.browser_sessions,
-            sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
+            sign_in=SignIn(
+                self.users,
+                self.browser_sessions,
+                sign_in_failure_counter(self._windows),
+                local=self.local,
+                codes=self.local or self.providers is not None,
+                passwords=allow_passwords(auth),
+            ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
             first_party_redirects=own.redirect_uris,
             describe_scope=self._scopes.describe,
+            providers=None if self.providers is None else self.providers.sign_in,
+            token_owner=adapter.refresh_tokens.find_owner,
         )
         # Clients of older revisions look for the metadata below the endpoint's own path.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
