@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
+from gateway.contract.distribution import NAME
 from gateway.contract.trace_position import Sampler
 from gateway.errors import Fault
 from gateway.protocol.subscriptions import Subscriptions
@@ -242,7 +243,7 @@ def _open_exporters(otlp: OtlpSettings, url: str) -> "OtlpExporters":
     try:
         return open_exporters(url, headers, otlp.timeout, otlp.protocol)
     except ImportError as exc:
-        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
+        raise LoadError(f"telemetry.otlp.protocol: gRPC needs {NAME}[otlp-grpc] to be installed") from exc
 
 
 def _sdk_records(version: str) -> "SdkRecords":
