@@ -34,6 +34,7 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
+from gateway.upstream.remote import RemoteBackend
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
@@ -188,7 +189,7 @@ class Gateway:
     def _host_services(self) -> HostServices:
         return HostServices(
             stores=self.stores,
-            files=self.settings.files_dir,
+            files=self.settings.files_dir.absolute(),
             bus=self.storage.bus,
             http=self.storage.http,
             loopback=self.identity.local,
@@ -349,6 +350,8 @@ class Gateway:
         for namespace, (backend, _) in swap.added.items():
             if backend.trusted:
                 backend.on_change(partial(self._list_changes.publish, namespace))
+            if isinstance(backend, RemoteBackend) and self.settings.catalogue.pins == "deny":
+                backend.guard_definitions(self.catalogue.guard(namespace))
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
         await self.identity.set_module_scopes(self._backends.scopes())
         self.module_routes.replace(self._backends.routes())

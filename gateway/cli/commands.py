@@ -240,13 +240,14 @@ def remove(namespace: Namespace, config: Config = None) -> None:
 def pin(
     namespace: Namespace,
     tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this tool, by its upstream name.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changed; accept nothing.")] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Accept the current tool definitions of a remote server (`catalogue.pins: deny`)."""
-    from gateway.cli.pins import pin
+    from gateway.cli.pins import pin, show_differences
 
-    pin(namespace, tool, config, as_json=as_json)
+    (show_differences if diff else pin)(namespace, tool, config, as_json=as_json)
 
 
 def list_backends(

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.contract.distribution import NAME
 from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
 from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings
@@ -156,7 +155,7 @@ class Settings(BaseSettings):
         for name, section, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
             if section.url is not None and importlib.util.find_spec(package) is None:
                 extra = "postgres" if package == "asyncpg" else package
-                yield (name, "url"), f"needs {NAME}[{extra}] to be installed"
+                yield (name, "url"), f"needs the extra {extra} of gatehouse-mcp"
 
     def _virtual_server_problems(self) -> Iterator[Problem]:
         for name, server in self.servers.items():

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
-from gateway.contract.distribution import NAME
 from gateway.contract.trace_position import Sampler
 from gateway.errors import Fault
 from gateway.protocol.subscriptions import Subscriptions
@@ -218,7 +217,7 @@ def _exporter(otlp: OtlpSettings, version: str) -> "Exporter | None":
     plugins = find_plugins()
     if otlp.url is None and not plugins:
         return None
-    # Imported only if something is exported: the SDK and the exporters take 0.3 s and 20 MB.
+    # Imported only if something is exported: the SDK and the HTTP exporters take 9 MB.
     from gateway.telemetry.export import Exporter, load_plugins
 
     try:
@@ -243,16 +242,16 @@ def _open_exporters(otlp: OtlpSettings, url: str) -> "OtlpExporters":
     try:
         return open_exporters(url, headers, otlp.timeout, otlp.protocol)
     except ImportError as exc:
-        raise LoadError(f"telemetry.otlp.protocol: gRPC needs {NAME}[otlp-grpc] to be installed") from exc
+        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra otlp-grpc of gatehouse-mcp") from exc
 
 
 def _sdk_records(version: str) -> "SdkRecords":
     """Resource attributes as the SDK detects them, from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` too."""
-    from gateway.telemetry.sdk_records import SdkRecords
+    from gateway.telemetry.sdk_records import MIN_STAGE_SECONDS, SdkRecords
 
     instance = f"{socket.gethostname()}:{os.getpid()}"
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "gatehouse"), "service.version": version}
-    return SdkRecords({**named, "service.instance.id": instance}, version)
+    return SdkRecords({**named, "service.instance.id": instance}, version, min_stage_seconds=MIN_STAGE_SECONDS)
 
 
 def build_gauges(
