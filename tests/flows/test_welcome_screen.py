@@ -30,7 +30,12 @@ def test_stderr_of_a_child_process_goes_to_the_log_file_and_not_over_the_startup
     log = tmp_path / ".gatehouse" / "logs" / "backends.log"
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
-        [str(COMMAND), "serve"], cwd=tmp_path, env=environment(), stdout=terminal, stderr=terminal, stdin=terminal
+        [str(COMMAND), "serve"],
+        cwd=tmp_path,
+        env=environment(TERM="dumb"),
+        stdout=terminal,
+        stderr=terminal,
+        stdin=terminal,
     )
     os.close(terminal)
     try:
