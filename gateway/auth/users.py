@@ -104,10 +104,11 @@ class Users:
         return [user for user in map(user_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
-        """Remove a user with all sessions and tokens. Takes effect in all processes within a second."""
+        """Remove a user with all sessions, tokens and tasks. Takes effect in all processes within a second."""
         key = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, key)
+            await connection.execute(_DELETE_TASKS, {**key, "principal": _principal(tenant, subject)})
             revoked = await self._end_sessions(connection, tenant, subject)
         await self._revocations.load(revoked)
         return removed.rowcount > 0
@@ -175,6 +176,7 @@ _UPSERT = text(
 _FIND = text("SELECT * FROM users WHERE tenant = :tenant AND subject = :subject")
 _LIST = text("SELECT * FROM users ORDER BY tenant, subject")
 _REMOVE = text("DELETE FROM users WHERE tenant = :tenant AND subject = :subject")
+_DELETE_TASKS = text("DELETE FROM tasks WHERE tenant = :tenant AND principal = :principal")
 _DELETE_SESSIONS: Final = tuple(
     text(f"DELETE FROM {table} WHERE tenant = :tenant AND subject = :subject")  # noqa: S608 - fixed table names
     for table in ("browser_sessions", "signin_codes", "oauth_codes", "refresh_tokens")

@@ -66,7 +66,8 @@ _HTTP_ATTRIBUTES: Final[Attributes] = [
 _STAGE_ATTRIBUTES: Final = {
     name: f"gatehouse.stage.{name}"
     for name in (
-        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
+        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "task", "guard", "deadline",
+        "share",
         "dispatch", "end", "edge",
     )
 }  # fmt: skip
