@@ -78,6 +78,7 @@ launch-corpus: $(READY)  ## launch real packages of five registries and print a 
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance
+	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour

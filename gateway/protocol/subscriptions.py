@@ -88,6 +88,7 @@ class Subscriptions:
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
         self._listeners: set[Listener] = set()
+        self._observers: list[Callable[[ListChange], None]] = []
         self._interests: dict[Hashable, _Interest] = {}
         self._synced: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,12 +102,18 @@ class Subscriptions:
         self._listeners.add(listener)
         return listener
 
+    def observe(self, observer: Callable[[ListChange], None]) -> None:
+        """Call `observer` for every change, for as long as the gateway runs."""
+        self._observers.append(observer)
+
     def detach(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
     def publish(self, namespace: str, change: ListChange) -> None:
         """Queue the notification of a change at every listener that it concerns."""
         self._resync_if_replaced(namespace)
+        for observer in self._observers:
+            observer(change)
         for listener in list(self._listeners):
             if (notification := listener.map_change(namespace, change)) is not None:
                 listener.put(notification)

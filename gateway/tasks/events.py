@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from gateway.contract import Json, ListChange
+from gateway.contract import ListChange
 
 
 class TaskEvents:
@@ -12,12 +12,11 @@ class TaskEvents:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    def map_change(self, namespace: str, change: ListChange) -> tuple[str, Json] | None:
-        """A mapper of `Subscriptions.attach` that queues nothing: it sees the changes of all workers."""
+    def on_change(self, change: ListChange) -> None:
+        """Wake those who wait for the task of this change, which may have happened in any worker."""
         if change.kind == "task":
             for event in self._waiting.get(change.uri, ()):
                 event.set()
-        return None
 
     async def wait(self, public_id: str, seconds: float) -> None:
         """Wait for a change of this task, at most `seconds`."""

@@ -56,7 +56,7 @@ class Tasks:
         self.held = HeldTasks(service, self.supervisor.wake)
         """For stages that let a call wait for a person."""
         events = TaskEvents()
-        subscriptions.attach(events.map_change)
+        subscriptions.observe(events.on_change)
         requests = TaskRequests(
             service,
             upstream,
