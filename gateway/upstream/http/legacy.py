@@ -167,7 +167,7 @@ class LegacyHttp:
 
     async def _end_session(self, session: UpstreamSession) -> None:
         session.stream.close()
-        if session.id is not None:
+        if session.id is not None and not session.has_tasks:
             with suppress(Fault):
                 (await self._target.send_without_body("DELETE", session.headers)).release()
 
@@ -199,6 +199,7 @@ class LegacyHttp:
         id = next(self._ids)
         handler.on_sent(id, session.version, session.digest)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        session.has_tasks = session.has_tasks or "task" in params
         leased: LeasedConnection | None = None
         session.active_requests += 1
         try:
