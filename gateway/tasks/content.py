@@ -12,7 +12,7 @@ from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
 
 _PURPOSE: Final = "task content"
-Column = Literal["request", "upstream", "input", "answers", "notes", "outcome"]
+Column = Literal["message", "request", "upstream", "input", "answers", "notes", "outcome"]
 
 
 class StoredCaller(Struct, frozen=True):
@@ -92,6 +92,10 @@ class TaskContent:
 
     def seal(self, id: str, column: Column, value: Any) -> str:
         return self._seal.seal(_PURPOSE, msgspec.json.encode(value), f"{id} {column}".encode())
+
+    def seal_message(self, id: str, message: str) -> str:
+        """Seal a status message; an empty one stays empty."""
+        return self.seal(id, "message", message) if message else ""
 
     def open(self, id: str, column: Column, sealed: str) -> Any:
         """Return the value; an empty object if the column is empty or was sealed with a key that is gone."""

@@ -14,7 +14,7 @@ MESSAGES: Final = "gatehouse/messages"
 """`_meta` keys with the last progress notification and the last log messages of a running task."""
 
 
-def describe(row: TaskRow, *, modern: bool) -> Json:
+def describe(row: TaskRow, content: TaskContent, *, modern: bool) -> Json:
     """Describe a task without its outcome, as the revision names the members."""
     status = "working" if row.state in ("held", "queued") else row.state
     task: Json = {
@@ -25,20 +25,21 @@ def describe(row: TaskRow, *, modern: bool) -> Json:
         "ttlMs" if modern else "ttl": None if row.ttl is None else int(row.ttl * 1000),
         "pollIntervalMs" if modern else "pollInterval": POLL_MS,
     }
-    if row.message:
-        task["statusMessage"] = row.message
+    message: Any = content.open(row.id, "message", row.message)
+    if isinstance(message, str):
+        task["statusMessage"] = message
     return task
 
 
-def created_result(row: TaskRow, *, modern: bool) -> Json:
+def created_result(row: TaskRow, content: TaskContent, *, modern: bool) -> Json:
     """The result of a `tools/call` that became a task."""
-    task = describe(row, modern=modern)
+    task = describe(row, content, modern=modern)
     return {"resultType": "task", **task} if modern else {"task": task}
 
 
 def detailed(row: TaskRow, content: TaskContent) -> Json:
     """The answer to `tasks/get` in 2026-07-28, which contains the outcome."""
-    task = describe(row, modern=True)
+    task = describe(row, content, modern=True)
     outcome = cast("Json", content.open(row.id, "outcome", row.outcome))
     if row.state == "completed":
         task["result"] = outcome.get("result") or {}

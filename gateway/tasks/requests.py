@@ -87,7 +87,7 @@ class TaskRequests:
         return self._handshake_task(row)
 
     def _handshake_task(self, row: TaskRow) -> Json:
-        task = describe(row, modern=False)
+        task = describe(row, self._service.content, modern=False)
         if row.state == "completed":
             outcome = cast("Json", self._service.content.open(row.id, "outcome", row.outcome))
             if cast("Json", outcome.get("result") or {}).get("isError"):
@@ -135,7 +135,7 @@ class TaskRequests:
             return {}
         if not cancelled:
             raise ForeignError(_INVALID_PARAMS, f"Cannot cancel the task: it has ended as {row.state}.")
-        return describe(await self._wait_until_cancelled(row), modern=False)
+        return describe(await self._wait_until_cancelled(row), self._service.content, modern=False)
 
     async def _wait_until_cancelled(self, row: TaskRow) -> TaskRow:
         """Wait for the worker of the task; this revision answers with the task as it is after the cancellation."""

@@ -58,7 +58,9 @@ class TaskService:
         self.running: dict[str, ManagedTask] = {}
         """Detached tasks that run in this worker, by id."""
 
-    def new_row(self, call: Call, params: Json, *, ttl: float, state: TaskState, **columns: Any) -> TaskRow:
+    def new_row(
+        self, call: Call, params: Json, *, ttl: float, state: TaskState, message: str = "", **columns: Any
+    ) -> TaskRow:
         """Build the row of a new task of the gateway."""
         route = call.resolved_route
         assert route is not None
@@ -77,6 +79,7 @@ class TaskService:
             "ttl": ttl,
             "expires_at": now + ttl,
             "bytes": len(request),
+            "message": self.content.seal_message(id, message),
             **columns,
         }
         return TaskRow(
@@ -107,7 +110,10 @@ class TaskService:
             await self.announce_row(row)
 
     async def announce_row(self, row: TaskRow) -> None:
-        details: Json = {"modern": describe(row, modern=True), "handshake": describe(row, modern=False)}
+        details: Json = {
+            "modern": describe(row, self.content, modern=True),
+            "handshake": describe(row, self.content, modern=False),
+        }
         await self.announce_change(row.namespace, ListChange("task", row.public_id, row.principal, details))
 
     async def announce_change(self, namespace: str, change: ListChange) -> None:
@@ -192,23 +198,24 @@ class ManagedTask:
         service, now = self._service, time.time()
         wait = min(seconds, service.limits.ttl)
         if self.row is not None:
+            sealed = service.content.seal_message(self.row.id, message)
             await self._update(
-                state="held", hold_key=key, message=message, worker="", deadline_at=now + wait, sent=0, lease_until=0.0
+                state="held", hold_key=key, message=sealed, worker="", deadline_at=now + wait, sent=0, lease_until=0.0
             )
             self._finished = True
             service.running.pop(self.row.id, None)
             await service.announce(self.row.id)
             return {}
         ttl = max(service.requested_ttl(self._call), wait)
-        columns: Json = {"hold_key": key, "message": message, "worker": "", "attempt": 0, "lease_until": 0.0}
-        row = service.new_row(self._call, self._params, ttl=ttl, state="held", **columns, deadline_at=now + wait)
+        columns: Json = {"hold_key": key, "worker": "", "attempt": 0, "lease_until": 0.0, "deadline_at": now + wait}
+        row = service.new_row(self._call, self._params, ttl=ttl, state="held", message=message, **columns)
         await service.rows.insert(row, service.limits.quota)
         self._finished = self._held = True
-        return created_result(row, modern=self._call.client.modern)
+        return created_result(row, service.content, modern=self._call.client.modern)
 
     def created_result(self) -> Json:
         assert self.row is not None
-        return created_result(self.row, modern=self._call.client.modern)
+        return created_result(self.row, self._service.content, modern=self._call.client.modern)
 
     # ---- input ----
 
@@ -216,7 +223,8 @@ class ManagedTask:
         assert self.row is not None
         sealed = self._service.content.seal(self.row.id, "input", dict(requests))
         self._answers = asyncio.get_running_loop().create_future()
-        if not await self._update(state="input_required", input=sealed, answers="", message="Waiting for input."):
+        message = self._service.content.seal_message(self.row.id, "Waiting for input.")
+        if not await self._update(state="input_required", input=sealed, answers="", message=message):
             raise Fault(Kind.CANCELLED, "Another replica has taken over this task.")
         await self._service.announce(self.row.id)
         try:
@@ -292,7 +300,7 @@ class ManagedTask:
         notes = service.content.seal(row.id, "notes", self.notes.take())
         size = len(row.request) + len(sealed) + len(notes)
         columns: Json = {"state": state, "outcome": sealed, "notes": notes, "bytes": size, "input": "", "answers": ""}
-        if not await self._update(**columns, message=self.notes.status_message):
+        if not await self._update(**columns, message=self._status_message()):
             log.warning("task: its outcome was dropped, because another worker runs it or it was deleted")
             return
         await service.announce(row.id)
@@ -301,8 +309,12 @@ class ManagedTask:
         """Store progress and messages that arrived since the last time."""
         if self.row is not None and self.notes.is_dirty:
             notes = self._service.content.seal(self.row.id, "notes", self.notes.take())
-            await self._update(notes=notes, message=self.notes.status_message)
+            await self._update(notes=notes, message=self._status_message())
             await self._service.announce(self.row.id)
+
+    def _status_message(self) -> str:
+        assert self.row is not None
+        return self._service.content.seal_message(self.row.id, self.notes.status_message)
 
     async def _update(self, **columns: Any) -> bool:
         assert self.row is not None

@@ -48,6 +48,8 @@ class Tasks:
         quota = TaskQuota(section.per_principal, section.per_tenant, section.bytes_per_tenant)
         limits = TaskLimits(section.after, section.deadline, section.ttl, quota)
         service = TaskService(self.rows, self._ids, TaskContent(seal), limits, bus.worker, self._announce)
+        self.running = service.running
+        """The tasks that run in this worker."""
         upstream = UpstreamTasks(service, paths.guard, bus, self._find_route)
         self._calls = TaskCalls(service, upstream, paths.full, paths.refusal, self._find_route)
         self.call_handler = self._calls

@@ -1,5 +1,5 @@
--- Calls that outlive the connection of their client. The columns from `request` on are sealed: arguments, results and
--- messages cannot be read from the database alone.
+-- Calls that outlive the connection of their client. `message` and the columns from `request` on are sealed: arguments,
+-- results and messages cannot be read from the database alone.
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY,
     public_id TEXT NOT NULL,
