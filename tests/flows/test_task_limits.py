@@ -73,12 +73,12 @@ async def test_threat_60_task_cannot_be_used_by_another_principal_or_tenant(star
         id = (await call_modern(gateway, "slow_work", {"name": "secret"}))["result"]["taskId"]
         same_tenant = gateway.as_(await gateway.new_key(subject="mallory"))
         same_name = gateway.as_(await gateway.new_key(tenant="other", subject="alice"))
-        for stranger in (same_tenant, same_name):
+        for other in (same_tenant, same_name):
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-                answer = await request_modern(stranger, method, id, inputResponses={})
+                answer = await request_modern(other, method, id, inputResponses={})
                 assert answer["error"]["code"] == -32602, method
             forged = id[:-2] + ("AA" if id[-2:] != "AA" else "BB")
-            assert (await request_modern(stranger, "tasks/get", forged))["error"]["code"] == -32602
+            assert (await request_modern(other, "tasks/get", forged))["error"]["code"] == -32602
         assert (await wait_modern(gateway, id, "working"))["status"] == "working"
 
 
