@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gateway.contract import BackendLists, Call, Caller, ClientProfile, Json, ListChange, Manifest
+from gateway.contract import BackendLists, Call, Caller, ClientProfile, DefinitionGuard, Json, ListChange, Manifest
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.outbound import OutboundTarget, parse_target
 from gateway.upstream.bulkhead import Capacity
@@ -18,6 +18,7 @@ from gateway.upstream.http.request import RequestHead, encode_headers
 from gateway.upstream.http.target import HttpTarget, UpstreamCredential
 from gateway.upstream.lists import ChangeListener
 from gateway.upstream.openapi.document import MAX_DOCUMENT_BYTES
+from gateway.upstream.openapi.operation import DIGEST_KEYWORD, Operation
 from gateway.upstream.openapi.operations import OperationFilter
 from gateway.upstream.openapi.requests import build_request
 from gateway.upstream.openapi.responses import to_result
@@ -55,12 +56,20 @@ class OpenApiTransport:
         self._base_path = base_path
         self._secrets = secrets
         self._credential = credential
+        self._guard: DefinitionGuard | None = None
         # Base64 takes four bytes for three, and the result has other members.
         self._max_blob = max(max_bytes * 3 // 4 - 4096, 0)
         self.address: tuple[str, int] | None = address
 
     def failure_domain(self, call: Call) -> Hashable:
         return None
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """Nothing is compared on reconnection: the tools come from the document, not from the server."""
+        self._guard = guard
+
+    def task_session(self, call: Call) -> str:
+        return ""
 
     async def eras(self) -> frozenset[Era]:
         return _ERAS
@@ -88,8 +97,10 @@ class OpenApiTransport:
             raise ForeignError(METHOD_NOT_FOUND, f"{self._name} has no {call.method}.")
         api = self._loader.api or await self._loader.load()
         operation = api.operations.get(str(params.get("name")))
-        if operation is None:
-            raise Fault(Kind.NOT_FOUND, f"{self._name} no longer has this operation.")
+        if self._guard is not None:
+            self._guard.check(call)
+        if operation is None or not _is_listed(operation, call):
+            raise Fault(Kind.NOT_FOUND, "The definition of this tool has changed. List the tools again.")
         request = build_request(operation, call.arguments)
         secrets = self._secrets
         if self._credential is not None:
@@ -245,6 +256,15 @@ def _target(
 ) -> HttpTarget:
     tls = ssl.create_default_context() if destination.scheme == "https" else None
     return HttpTarget(ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls), head, credential)
+
+
+def _is_listed(operation: Operation, call: Call) -> bool:
+    """Whether the request is the one that the definition behind the call was listed and pinned with.
+
+    The document may have been read again before the lists were compared.
+    """
+    schema = call.route.definition.get("inputSchema", {}) if call.route is not None else {}
+    return schema.get(DIGEST_KEYWORD, operation.digest) == operation.digest
 
 
 def _secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,10 @@ from gateway.contract import Json
 Location = Literal["path", "query", "header", "cookie"]
 BodyKind = Literal["json", "form", "multipart", "binary", "text"]
 
+DIGEST_KEYWORD: Final = "$comment"
+"""Where the input schema of a tool contains the digest of its request. Pins cover the schema, so a change of how
+arguments are sent does not pass as the same definition."""
+
 BODY: Final = "body"
 """The argument that holds the request body."""
 
@@ -91,3 +95,5 @@ class Operation:
     reserved_query: frozenset[str]
     """Query names that an exploded object must not contain: other parameters, and those of security schemes."""
     output_schema: Json | None = None
+    digest: str = ""
+    """Digest of method, path and the places of all arguments; the definition of the tool contains it."""

@@ -18,7 +18,7 @@ import msgspec
 from gateway.contract import Json
 from gateway.upstream.openapi.bodies import choose_media_type, read_request_body
 from gateway.upstream.openapi.document import Document, DocumentError
-from gateway.upstream.openapi.operation import ANNOTATIONS, BODY, EFFECTS, Operation, RequestBody
+from gateway.upstream.openapi.operation import ANNOTATIONS, BODY, DIGEST_KEYWORD, EFFECTS, Operation, RequestBody
 from gateway.upstream.openapi.parameters import OperationParameters, read_parameters
 from gateway.upstream.openapi.schemas import convert_bounded, shorten
 
@@ -218,8 +218,8 @@ def _read_operation(
         schema["required"] = required
     if definitions:
         schema["$defs"] = definitions
-    # Pins cover the schema: a change of how arguments are sent must not pass as the same definition.
-    schema["$comment"] = f"request {_mapping_digest(operation)}"
+    operation = replace(operation, digest=f"request {_mapping_digest(operation)}")
+    schema[DIGEST_KEYWORD] = operation.digest
     return _tool(found, name, schema, output), operation
 
 
