@@ -102,9 +102,8 @@ class OpenApiTransport:
         if operation is None or not _is_listed(operation, call):
             raise Fault(Kind.NOT_FOUND, "The definition of this tool has changed. List the tools again.")
         request = build_request(operation, call.arguments)
-        secrets = self._secrets
-        if self._credential is not None:
-            secrets = (*secrets, await self._credential.token())
+        # Asked before and after: a token that the API rejects is replaced, and the response may return either.
+        tokens = await self._tokens()
         headers = encode_headers((("x-correlation-id", call.id), *trace.items())) + request.headers
         leased = await self._target.request(
             request.method,
@@ -114,9 +113,13 @@ class OpenApiTransport:
             idempotent=request.method == "GET",
         )
         try:
+            secrets = (*self._secrets, *tokens, *await self._tokens())
             return to_result(self._name, operation, leased.response, secrets, self._max_blob)
         finally:
             leased.release()
+
+    async def _tokens(self) -> tuple[str, ...]:
+        return () if self._credential is None else (await self._credential.token(),)
 
     async def listen(self, handler: MessageHandler) -> None:
         raise ForeignError(METHOD_NOT_FOUND, "an API reports no changes; its document is read again periodically")
