@@ -73,6 +73,16 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
         " a change that one process reads is denied by all of them within a second",
     ),
+    68: (
+        "arguments or the document of an API lead a request elsewhere",
+        "path values are percent-encoded and dot segments refused, header values are printable ASCII, the address comes"
+        " from the entry alone, and redirects are not followed",
+    ),
+    69: (
+        "a caller sends or reads the credential of an API",
+        "credentials and hop-by-hop headers are never arguments; the entry's credential goes to its own origin only and"
+        " is removed from responses",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

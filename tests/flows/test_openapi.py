@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from fastapi import Request
@@ -417,3 +418,12 @@ async def test_client_credentials_are_used_and_renewed(api: RecordingApi, start:
         assert issued == ["access-token-0", "access-token-1"]
         assert api.last.headers["authorization"] == "Bearer access-token-1"
         assert "access-token" not in json.dumps(seen)
+
+
+async def test_operator_api_reports_the_health_of_the_api(served: Running) -> None:
+    await result(served, "pets_getPet", {"pet_id": "Rex"})
+    key = await served.new_key(scopes=("mcp:admin",))
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as http:
+        backends = (await http.get(f"{served.base}/api/v1/backends")).json()["backends"]
+    (found,) = [each for each in backends if each["namespace"] == "pets"]
+    assert (found["kind"], found["state"], found["eras"]) == ("openapi", "up", [])
