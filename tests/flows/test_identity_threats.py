@@ -203,6 +203,7 @@ OPEN = {
     "/token",
     "/register",
     "/oauth/callback/{provider}",  # end of the sign-in at a provider; shows an error without a pending sign-in
+    "/oauth/logout/{provider}",  # back-channel logout: the token in its body is the credential
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",

@@ -104,7 +104,7 @@ class FederatedUsers:
             revoked: frozenset[str] = frozenset()
             if known is not None and known.tenant != access.tenant:
                 revoked |= await self._users.remove_in_transaction(connection, known.tenant, known.subject)
-            elif before is not None and _is_reduced(before, access):
+            elif known is not None and before is not None and _is_reduced(before, access):
                 revoked |= await self._users.revoke_in_transaction(connection, known.tenant, subject)
             row: dict[str, Any] = {
                 **account,
