@@ -21,7 +21,9 @@ from gateway.auth.external_issuer import ClaimMapping, ExternalIssuer
 from gateway.auth.introspection import TokenIntrospection
 from gateway.auth.jwks import MAX_BYTES as KEYS_BYTES
 from gateway.auth.jwks import IssuerKeys
+from gateway.auth.providers.federated_users import federated_users
 from gateway.auth.revocations import Revocations
+from gateway.auth.scim.tokens import ScimTokens
 from gateway.auth.scopes import KnownScopes
 from gateway.auth.server.authlib_adapter import AuthlibAdapter
 from gateway.auth.server.authlib_core import AuthlibServer
@@ -58,13 +60,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
-from gateway.wiring.providers import (
-    OpenProviders,
-    allow_passwords,
-    federated_users,
-    nothing_provisioned,
-    open_providers,
-)
+from gateway.wiring.providers import OpenProviders, allow_passwords, open_providers, open_scim
 
 if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
@@ -133,6 +129,19 @@ class Identity:
                 await self.users.put(*LOCAL_OWNER, None, SCOPES)
             self.providers = self._open_providers()
             self.routers.append(self._open_authorization_server(resources, served))
+            if self.providers is not None:
+                pepper = load_secret(self._secrets, "pepper")
+                self.scim_tokens = ScimTokens(self._database, pepper)
+                self.routers.append(
+                    open_scim(
+                        settings.auth,
+                        self._public_url,
+                        self._database,
+                        self.scim_tokens,
+                        self.providers.recheck,
+                        self.ip_rate_limiter,
+                    )
+                )
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._open_external_issuers(resources, issuers)
@@ -209,7 +218,6 @@ class Identity:
             database=self._database,
             users=self.users,
             federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
-            provisioned=nothing_provisioned,
             exit_stack=self._exit_stack,
         )
 

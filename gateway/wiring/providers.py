@@ -1,10 +1,11 @@
 """Builds sign-in at identity providers from `auth.providers`."""
 
 import asyncio
-import hmac
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
+
+from fastapi import APIRouter
 
 from gateway.auth.client_key import ClientKey
 from gateway.auth.providers.federated_users import FederatedUsers
@@ -12,10 +13,14 @@ from gateway.auth.providers.github import GithubProvider
 from gateway.auth.providers.identity import AccessRule, IdentityProvider, ProviderConfig
 from gateway.auth.providers.oidc import OidcProvider
 from gateway.auth.providers.presets import PRESETS
-from gateway.auth.providers.recheck import AccessPeriods, ProvisionedGroups, Recheck
+from gateway.auth.providers.recheck import AccessPeriods, Recheck
 from gateway.auth.providers.signin import ProviderSignIn
-from gateway.auth.sealing import Sealer
+from gateway.auth.scim.directory import ScimDirectory
+from gateway.auth.scim.tokens import ScimTokens
 from gateway.auth.users import Users
+from gateway.edge.ip_rate_limit import IpRateLimiter
+from gateway.edge.scim_routes import PATH as SCIM_PATH
+from gateway.edge.scim_routes import scim_router
 from gateway.outbound import create_client as outbound_client
 from gateway.settings.auth import AuthSettings
 from gateway.settings.providers import ProviderSettings
@@ -34,11 +39,6 @@ class OpenProviders:
     recheck: Recheck
 
 
-def federated_users(database: Database, users: Users, signing_secret: bytes) -> FederatedUsers:
-    """Open the users of providers. The key that seals the providers' tokens is derived from the signing secret."""
-    return FederatedUsers(database, users, Sealer(hmac.digest(signing_secret, b"provider tokens", "sha256")))
-
-
 def open_providers(
     *,
     auth: AuthSettings,
@@ -46,7 +46,6 @@ def open_providers(
     database: Database,
     users: Users,
     federated: FederatedUsers,
-    provisioned: ProvisionedGroups,
     exit_stack: AsyncExitStack,
 ) -> OpenProviders:
     """Open the configured providers and start the background checks of their users."""
@@ -57,7 +56,7 @@ def open_providers(
         kind = GithubProvider if entry.preset == "github" else OidcProvider
         providers[name] = kind(provider_config(name, entry), http, f"{public_url}/oauth/callback/{name}")
     periods = AccessPeriods(recheck=auth.recheck, grace=auth.recheck_grace, max_age=auth.max_age)
-    recheck = Recheck(providers, federated, periods, provisioned)
+    recheck = Recheck(providers, federated, periods, ScimDirectory(database).provisioned_groups)
     sign_in = ProviderSignIn(
         database=database, providers=providers, federated=federated, users=users, recheck=recheck, periods=periods
     )
@@ -100,5 +99,23 @@ def allow_passwords(auth: AuthSettings) -> bool:
     return not auth.providers if auth.local_users is None else auth.local_users
 
 
-async def nothing_provisioned(provider: str, tenant: str, scim_value: str) -> frozenset[str]:
-    return frozenset()
+def open_scim(
+    auth: AuthSettings,
+    public_url: str,
+    database: Database,
+    tokens: ScimTokens,
+    recheck: Recheck,
+    rate_limiter: IpRateLimiter,
+) -> APIRouter:
+    """Open the SCIM service, which provisions users of the configured providers."""
+    # scim2-models takes a fifth of a second to import.
+    from gateway.auth.scim.service import ScimService
+
+    service = ScimService(
+        base_url=public_url + SCIM_PATH,
+        tokens=tokens,
+        directory=ScimDirectory(database),
+        apply_change=recheck.apply_provisioning,
+        admin_groups={name: provider_config(name, entry).admin_groups for name, entry in auth.providers.items()},
+    )
+    return scim_router(service, rate_limiter)
