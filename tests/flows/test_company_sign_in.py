@@ -386,3 +386,27 @@ async def test_threat_53_tokens_of_the_provider_are_not_readable_in_the_database
         assert token not in gateway.log.getvalue()
         # A row copied to another account does not open.
         assert federated.credential(replace(user, external_subject="mallory")) == {}
+
+
+async def test_administrator_signs_in_with_a_code_while_the_provider_is_down(start: Any) -> None:
+    with company_provider() as provider:
+        given = options(provider)
+        # Not a loopback address: codes of the local owner are otherwise accepted on loopback only.
+        given["server"] |= {"public_url": f"http://localhost.example:{provider.port}"}
+        async with start(**given) as gateway:
+            assert not gateway.app.identity.local
+            provider.order(down=True)
+            client = await OAuthTestClient.register(gateway.base)
+            code = await gateway.app.identity.browser_sessions.new_code(("default", "owner"), 900)
+            await gateway.app.identity.users.put("default", "owner", None, {"mcp:admin", "mcp:list"})
+            async with httpx.AsyncClient() as http:
+                url = client.authorization_url("x" * 43, resource=None)
+                page = await http.get(url)
+                assert "Use a sign-in code" in page.text
+                csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
+                assert csrf is not None
+                broken = await http.post(url, data={"csrf": csrf[1], "what": "provider", "provider": "company"})
+                assert "cannot be used at the moment" in broken.text
+                answer = await http.post(url, data={"csrf": csrf[1], "what": "code", "code": code})
+                assert answer.status_code == 303
+                assert "gatehouse=" in answer.headers["set-cookie"]
