@@ -91,11 +91,11 @@ def resume_user(
 
 
 @users.command("code")
-def sign_in_code(config: Config = None) -> None:
+def sign_in_code(config: Config = None, as_json: AsJson = False) -> None:
     """Print a one-time code that signs in a browser on this machine."""
     from gateway.cli.identity import create_sign_in_code
 
-    create_sign_in_code(config)
+    create_sign_in_code(config, as_json)
 
 
 @clients.command("add")
@@ -175,8 +175,8 @@ def revoke_scim_token(tenant: Tenant = "default", config: Config = None) -> None
 
 
 @signing.command("rotate")
-def rotate_signing(config: Config = None) -> None:
+def rotate_signing(config: Config = None, as_json: AsJson = False) -> None:
     """Sign new tokens with a new key. Existing tokens stay valid until they expire."""
     from gateway.cli.identity import rotate
 
-    rotate(config)
+    rotate(config, as_json)

@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse
 from gateway.contract import Json
 from gateway.edge.authentication import METADATA
 from gateway.edge.client_address import address_group
-from gateway.edge.error_response import not_found
 from gateway.edge.ip_rate_limit import Gate, IpRateLimiter
+from gateway.edge.not_found import not_found
 from gateway.edge.request_parsing import fold_headers, read_body
 from gateway.errors import TABLE, Fault, Kind
 

@@ -10,7 +10,6 @@ from gateway.edge.ip_rate_limit import IpRateLimiter
 from gateway.edge.request_parsing import fold_headers, read_body
 from gateway.errors import TABLE, Fault
 
-PATH: Final = "/scim/v2"
 _MAX_BODY: Final = 1024 * 1024
 _RATE: Final = "6000/minute"
 """Requests per address. A provider that provisions a whole company sends many."""
@@ -24,9 +23,9 @@ class ScimServer(Protocol):
     async def handle(self, method: str, path: str, query: dict[str, str], body: bytes, token: str) -> Any: ...
 
 
-def scim_router(service: ScimServer, rate_limiter: IpRateLimiter) -> APIRouter:
+def scim_router(base_path: str, service: ScimServer, rate_limiter: IpRateLimiter) -> APIRouter:
     router = APIRouter(tags=["provisioning"])
-    gate = rate_limiter.gate(PATH, _RATE)
+    gate = rate_limiter.gate(base_path, _RATE)
 
     async def answer(request: Request) -> Response:
         try:
@@ -48,6 +47,6 @@ def scim_router(service: ScimServer, rate_limiter: IpRateLimiter) -> APIRouter:
         return response
 
     router.add_api_route(
-        PATH + "/{path:path}", answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
+        base_path + "/{path:path}", answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
     )
     return router

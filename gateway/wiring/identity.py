@@ -6,12 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
-
-from fastapi import APIRouter, Request
 
 from gateway.auth.api_keys import ApiKeys
 from gateway.auth.browser_sessions import BrowserSessions
@@ -21,25 +19,8 @@ from gateway.auth.external_issuer import ClaimMapping, ExternalIssuer
 from gateway.auth.introspection import TokenIntrospection
 from gateway.auth.jwks import MAX_BYTES as KEYS_BYTES
 from gateway.auth.jwks import IssuerKeys
-from gateway.auth.providers.federated_users import federated_users
 from gateway.auth.revocations import Revocations
-from gateway.auth.scim.tokens import ScimTokens
 from gateway.auth.scopes import KnownScopes
-from gateway.auth.server.authlib_adapter import AuthlibAdapter
-from gateway.auth.server.authlib_core import AuthlibServer
-from gateway.auth.server.authorization_server import (
-    AuthorizationServer,
-    encode_response,
-    openid_metadata,
-    server_metadata,
-)
-from gateway.auth.server.client_assertions import ClientAssertions
-from gateway.auth.server.client_documents import MAX_BYTES, TIMEOUT_SECONDS, ClientDocuments
-from gateway.auth.server.clients import RegisteredClient, RegisteredClients
-from gateway.auth.server.codes import AuthorizationCodes
-from gateway.auth.server.pages import CsrfTokens
-from gateway.auth.server.refresh_tokens import RefreshTokens
-from gateway.auth.server.signin import SignIn
 from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
@@ -48,9 +29,7 @@ from gateway.contract import Caller, Json
 from gateway.contract.caller import ADMIN, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
-from gateway.edge.ip_rate_limit import IpRateLimiter
 from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
-from gateway.edge.oauth_routes import OAuthRates, metadata_router, oauth_router
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
@@ -60,10 +39,16 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
-from gateway.wiring.providers import OpenProviders, allow_passwords, open_providers, open_scim
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter, Request
+
+    from gateway.auth.server.authorization_server import AuthorizationServer
+    from gateway.auth.server.client_documents import ClientDocuments
+    from gateway.auth.server.clients import RegisteredClient
+    from gateway.edge.ip_rate_limit import IpRateLimiter
     from gateway.state.redis_windows import RedisWindows
+    from gateway.wiring.providers import OpenProviders
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -73,7 +58,7 @@ CONSOLE_CLIENT_ID: Final = "gatehouse-console"
 
 
 class Identity:
-    """Authentication of one gateway. `authenticate` serves every endpoint; `routers` are the OAuth routes."""
+    """Authentication of one gateway. `authenticate` serves every endpoint; `routers` builds the OAuth routes."""
 
     def __init__(
         self, settings: Settings, database: Database, public_url: str, windows: "RedisWindows | None" = None
@@ -91,12 +76,10 @@ class Identity:
         )
         """The principal of the local owner; None unless the gateway listens on loopback only."""
         self.stream_expiry = StreamExpiry()
-        self.routers: list[APIRouter] = []
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
         self._scopes = KnownScopes()
         self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
-        self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
 
     @classmethod
     async def open(
@@ -113,10 +96,10 @@ class Identity:
         return identity
 
     async def _build(self, served: Callable[[str], bool]) -> None:
-        settings = self._settings
+        settings, self._served = self._settings, served
         self.revocations = await Revocations.open(self._database)
-        resources = ProtectedResources(self._public_url)
-        issuers: dict[str, TokenIssuer] = {}
+        self._resources = resources = ProtectedResources(self._public_url)
+        self._issuers = issuers = dict[str, TokenIssuer]()
         if settings.auth.mode == "embedded":
             self.signing_keys = await SigningKeys.open(self._database, load_secret(self._secrets, "signing"))
             self.issuer = EmbeddedIssuer(
@@ -128,20 +111,6 @@ class Identity:
             if self.local and not await self.users.exists(*LOCAL_OWNER):
                 await self.users.put(*LOCAL_OWNER, None, SCOPES)
             self.providers = self._open_providers()
-            self.routers.append(self._open_authorization_server(resources, served))
-            if self.providers is not None:
-                pepper = load_secret(self._secrets, "pepper")
-                self.scim_tokens = ScimTokens(self._database, pepper)
-                self.routers.append(
-                    open_scim(
-                        settings.auth,
-                        self._public_url,
-                        self._database,
-                        self.scim_tokens,
-                        self.providers.recheck,
-                        self.ip_rate_limiter,
-                    )
-                )
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._open_external_issuers(resources, issuers)
@@ -150,7 +119,6 @@ class Identity:
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
-            self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
         self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
         self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
@@ -209,27 +177,67 @@ class Identity:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
 
-    def _open_providers(self) -> OpenProviders | None:
+    def _open_providers(self) -> "OpenProviders | None":
         if not self._settings.auth.providers:
             return None
+        from gateway.wiring.providers import open_providers
+
         return open_providers(
             auth=self._settings.auth,
             public_url=self._public_url,
             database=self._database,
             users=self.users,
-            federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
+            signing_secret=load_secret(self._secrets, "signing"),
+            pepper=load_secret(self._secrets, "pepper"),
             exit_stack=self._exit_stack,
         )
 
-    def _open_authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
+    # ---- for the plain routes, imported and built at the first request to one of them (`DeferredApp`) ----
+
+    @cached_property
+    def ip_rate_limiter(self) -> "IpRateLimiter":
+        """Rate limits of the plain routes by client address."""
+        from gateway.edge.ip_rate_limit import IpRateLimiter
+
+        return IpRateLimiter(self._address, shared_route_limits(self._windows))
+
+    def routers(self) -> "list[APIRouter]":
+        """Build the routes of OAuth and SCIM."""
+        from gateway.edge.oauth_routes import metadata_router
+
+        routers = [self._oauth_router()] if self._settings.auth.mode == "embedded" else []
+        if self._settings.auth.mode == "embedded" and self.providers is not None:
+            routers.append(self.providers.scim_router(self.ip_rate_limiter))
+        if self._issuers:
+            scopes = self._settings.auth.scopes
+            routers.append(metadata_router(self._public_url, [*self._issuers], scopes, self._served))
+        return routers
+
+    @property
+    def _client_documents_enabled(self) -> bool:
+        enabled = self._settings.auth.client_documents
+        return not self.local if enabled is None else enabled
+
+    @cached_property
+    def authorization_server(self) -> "AuthorizationServer":
+        """The embedded authorization server (`auth.mode: embedded`)."""
+        from gateway.auth.server.authlib_adapter import AuthlibAdapter
+        from gateway.auth.server.authlib_core import AuthlibServer
+        from gateway.auth.server.authorization_server import AuthorizationServer
+        from gateway.auth.server.client_assertions import ClientAssertions
+        from gateway.auth.server.clients import RegisteredClients
+        from gateway.auth.server.codes import AuthorizationCodes
+        from gateway.auth.server.pages import CsrfTokens
+        from gateway.auth.server.refresh_tokens import RefreshTokens
+        from gateway.auth.server.signin import SignIn
+
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
-        by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = RegisteredClients(self._database, pepper, self.revocations)
         own = console_client(self._settings.server.operators_url(self._public_url))
         adapter = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
-            documents=self._client_documents() if by_document else None,
+            documents=self._client_documents() if self._client_documents_enabled else None,
             codes=AuthorizationCodes(self._database),
             refresh_tokens=RefreshTokens(self._database, self.revocations),
             users=self.users,
@@ -237,14 +245,14 @@ class Identity:
                 self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))
             ),
             issuer=self.issuer,
-            resources=resources,
+            resources=self._resources,
             revocations=self.revocations,
             default_scopes=auth.scopes,
             all_scopes=self._scopes,
             on_event=_log_revocation,
             first_party_clients={CONSOLE_CLIENT_ID: own},
         )
-        self.authorization_server = provider = AuthorizationServer(
+        return AuthorizationServer(
             public_url=self._public_url,
             local=self.local,
             core=AuthlibServer(adapter, f"{self._public_url}/oauth/token"),
@@ -258,7 +266,7 @@ class Identity:
                 sign_in_failure_counter(self._windows),
                 local=self.local,
                 codes=self.local or self.providers is not None,
-                passwords=allow_passwords(auth),
+                passwords=auth.allow_passwords,
             ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
@@ -267,6 +275,12 @@ class Identity:
             providers=None if self.providers is None else self.providers.sign_in,
             token_owner=adapter.refresh_tokens.find_owner,
         )
+
+    def _oauth_router(self) -> "APIRouter":
+        from gateway.auth.server.authorization_server import encode_response, openid_metadata, server_metadata
+        from gateway.edge.oauth_routes import OAuthRates, oauth_router
+
+        auth, by_document = self._settings.auth, self._client_documents_enabled
         # Clients of older revisions look for the metadata below the endpoint's own path.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
@@ -277,7 +291,14 @@ class Identity:
 
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
         return oauth_router(
-            provider, encode_response, documents, published, self._address, rate_limiter, rates, [*aliases]
+            self.authorization_server,
+            encode_response,
+            documents,
+            published,
+            self._address,
+            rate_limiter,
+            rates,
+            [*aliases],
         )
 
     def _open_external_issuers(
@@ -312,7 +333,9 @@ class Identity:
                 introspections.append(TokenIntrospection(http, opaque.url, client, issuer))
         return partial(_introspect_any, introspections) if introspections else None
 
-    def _client_documents(self) -> ClientDocuments:
+    def _client_documents(self) -> "ClientDocuments":
+        from gateway.auth.server.client_documents import MAX_BYTES, TIMEOUT_SECONDS, ClientDocuments
+
         auth = self._settings.auth
         private = frozenset(auth.client_document_private_hosts)
         # The client chooses the host name, and its name servers may be slow: resolve in a thread pool of its own.
@@ -326,7 +349,7 @@ class Identity:
         self._exit_stack.push_async_callback(threads.close)
         return threads
 
-    def _address(self, request: Request) -> str:
+    def _address(self, request: "Request") -> str:
         peer = request.client.host if request.client else ""
         return client_address(peer, request.headers.get("x-forwarded-for"), self._is_trusted_proxy)
 
@@ -342,7 +365,9 @@ class Identity:
         return await self._bearer.authenticate(headers, client)
 
 
-def console_client(url: str) -> RegisteredClient:
+def console_client(url: str) -> "RegisteredClient":
+    from gateway.auth.server.clients import RegisteredClient
+
     return RegisteredClient(
         id=CONSOLE_CLIENT_ID,
         name="The console",

@@ -381,7 +381,7 @@ async def test_threat_53_tokens_of_the_provider_are_not_readable_in_the_database
     provider.order(user="alice", groups=["dev"])
     async with start(**options(provider)) as gateway:
         await (await OAuthTestClient.register(gateway.base)).sign_in(CompanyUser())
-        federated = gateway.app.identity.providers.recheck._users
+        federated = gateway.app.identity.providers.federated
         user = await federated.find(("acme", "company:alice"))
         token = federated.credential(user)["refresh_token"]
         assert len(token) > 20

@@ -34,7 +34,7 @@ async def gateway(provider: CompanyProvider, start: Any) -> AsyncIterator[Any]:
 
 
 async def scim(gateway: Any, tenant: str = "acme", provider: str = "company") -> httpx.AsyncClient:
-    token = await gateway.app.identity.scim_tokens.create(tenant, provider)
+    token = await gateway.app.identity.providers.scim_tokens.create(tenant, provider)
     headers = {"authorization": f"Bearer {token}", "content-type": "application/scim+json"}
     return httpx.AsyncClient(base_url=f"{gateway.base}/scim/v2", headers=headers, timeout=30)
 
@@ -48,7 +48,7 @@ def patch(*operations: Json) -> Json:
 
 
 async def test_conformance_checker_finds_no_error(gateway: Any) -> None:
-    token = await gateway.app.identity.scim_tokens.create("acme", "company")
+    token = await gateway.app.identity.providers.scim_tokens.create("acme", "company")
 
     def check() -> list[Any]:
         http = httpx2.Client(
