@@ -138,6 +138,13 @@ async def test_discovery_document_of_another_issuer_is_not_used(provider: OidcPr
         await provider.authorization_url(state="s", nonce="n", challenge="c", prompt="")
 
 
+async def test_authorization_endpoint_with_another_scheme_is_not_used(provider: OidcProvider, idp: Any) -> None:
+    document = {"issuer": ISSUER, "authorization_endpoint": "javascript:alert(1)"}
+    idp.get(f"{ISSUER}/.well-known/openid-configuration").respond(json=document)
+    with pytest.raises(Fault, match="authorization_endpoint"):
+        await provider.authorization_url(state="s", nonce="n", challenge="c", prompt="")
+
+
 async def test_authorization_request_has_pkce_state_nonce_and_the_exact_redirect(
     provider: OidcProvider, idp: Any
 ) -> None:
