@@ -77,6 +77,10 @@ engines: $(READY)  ## fetch the real engines that tests run
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
+.PHONY: idp-test
+idp-test: $(READY)  ## sign-in with a real Keycloak (Java and mvn; downloads 177 MB once) and the SCIM conformance checks
+	@GATEHOUSE_IDP=keycloak GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/idp tests/flows/test_scim.py
+
 launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
 	@$(PY) -m tests.backends.launch.corpus
 

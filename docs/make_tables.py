@@ -73,6 +73,26 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
         " a change that one process reads is denied by all of them within a second",
     ),
+    50: (
+        "mix-up of identity providers",
+        "each provider has its own redirect address, the issuer of the redirect and of the ID token is checked",
+    ),
+    51: (
+        "linking accounts by e-mail address",
+        "an account is issuer and subject; an address is used only if the provider verified it, and never to link",
+    ),
+    52: (
+        "confused deputy before an identity provider",
+        "consent for each client precedes every redirect; state is single-use and bound to the browser's cookie",
+    ),
+    53: (
+        "theft of a provider's tokens from the database",
+        "sealed with AES-GCM and bound to their account; pending sign-ins are sealed with a value that is not stored",
+    ),
+    54: (
+        "takeover through provisioning",
+        "a SCIM token reaches the users of one tenant and one provider, and never local users or administrators",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

@@ -39,13 +39,6 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
-from gateway.wiring.providers import (
-    OpenProviders,
-    allow_passwords,
-    federated_users,
-    nothing_provisioned,
-    open_providers,
-)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, Request
@@ -55,6 +48,7 @@ if TYPE_CHECKING:
     from gateway.auth.server.clients import RegisteredClient
     from gateway.edge.ip_rate_limit import IpRateLimiter
     from gateway.state.redis_windows import RedisWindows
+    from gateway.wiring.providers import OpenProviders
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -183,16 +177,18 @@ class Identity:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
 
-    def _open_providers(self) -> OpenProviders | None:
+    def _open_providers(self) -> "OpenProviders | None":
         if not self._settings.auth.providers:
             return None
+        from gateway.wiring.providers import open_providers
+
         return open_providers(
             auth=self._settings.auth,
             public_url=self._public_url,
             database=self._database,
             users=self.users,
-            federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
-            provisioned=nothing_provisioned,
+            signing_secret=load_secret(self._secrets, "signing"),
+            pepper=load_secret(self._secrets, "pepper"),
             exit_stack=self._exit_stack,
         )
 
@@ -206,10 +202,12 @@ class Identity:
         return IpRateLimiter(self._address, shared_route_limits(self._windows))
 
     def routers(self) -> "list[APIRouter]":
-        """Build the OAuth routes."""
+        """Build the routes of OAuth and SCIM."""
         from gateway.edge.oauth_routes import metadata_router
 
         routers = [self._oauth_router()] if self._settings.auth.mode == "embedded" else []
+        if self._settings.auth.mode == "embedded" and self.providers is not None:
+            routers.append(self.providers.scim_router(self.ip_rate_limiter))
         if self._issuers:
             scopes = self._settings.auth.scopes
             routers.append(metadata_router(self._public_url, [*self._issuers], scopes, self._served))
@@ -268,7 +266,7 @@ class Identity:
                 sign_in_failure_counter(self._windows),
                 local=self.local,
                 codes=self.local or self.providers is not None,
-                passwords=allow_passwords(auth),
+                passwords=auth.allow_passwords,
             ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
