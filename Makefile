@@ -82,10 +82,15 @@ launch-corpus: $(READY)  ## launch real packages of five registries and print a 
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance
+	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
+
+.PHONY: task-kills
+task-kills: $(READY)  ## 200 tasks on three replicas while each replica is killed in turn
+	@$(PY) -m tests.faults tasks-killed
 
 image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
 	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))

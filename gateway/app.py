@@ -50,6 +50,7 @@ from gateway.wiring.operator_api import (
 )
 from gateway.wiring.policy import open_policies
 from gateway.wiring.storage import Storage
+from gateway.wiring.tasks import Tasks
 from gateway.wiring.telemetry import TelemetryWiring, build_gauges, start_metrics
 
 if TYPE_CHECKING:
@@ -139,13 +140,14 @@ class Gateway:
         )
         self._peers = PeerService(storage.bus)
         self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
-        self._protocol = self._build_protocol()
+        self._protocol = self._build_protocol(authorizer)
         self._expire_streams_on_revocation()
         self._build_operator_services(windows)
         self._build_routes()
         self._start_background_tasks()
         on_close(self._backends.close)
         on_close(self._tasks.cancel_all)
+        on_close(self.tasks.close)
         await self.apply(settings)
         self._ready.set()
 
@@ -203,10 +205,29 @@ class Gateway:
             record_work=self.telemetry.spans.record_work,
         )
 
-    def _build_protocol(self) -> McpProtocol:
+    def _build_tasks(self, authorizer: Authorizer) -> Tasks:
+        storage = self.storage
+        tasks = Tasks(
+            self.settings,
+            storage.database,
+            self._seal,
+            storage.bus,
+            self.catalogue,
+            authorizer,
+            self._call_paths,
+            self._subscriptions,
+            self._worker_events,
+            self.internal_calls.is_authorized,
+        )
+        self.identity.credentials.on_revoke(tasks.supervisor.recheck_owners)
+        self.tenants.on_change(tasks.supervisor.recheck_owners)
+        return tasks
+
+    def _build_protocol(self, authorizer: Authorizer) -> McpProtocol:
         storage, challenge = self.storage, self.identity.challenge
         self._subscriptions = Subscriptions(self._backends.get)
         self._worker_events = WorkerEvents(storage.bus)
+        self.tasks = tasks = self._build_tasks(authorizer)
         self._list_changes = ListChanges(
             self.catalogue, self._subscriptions, self._worker_events, self._backends.get, self._tasks.spawn
         )
@@ -218,6 +239,9 @@ class Gateway:
             charge_handler=self._call_paths.charge_only,
             correlate=correlate,
             server_info=SERVER_INFO,
+            tool_handler=tasks.call_handler,
+            task_handler=tasks.request_handler,
+            open_task_id=tasks.open_task_id,
             build_challenge=challenge.insufficient if challenge else None,
         )
         return McpProtocol(
@@ -332,6 +356,7 @@ class Gateway:
             self._worker_events.run(),
             self._peers.run(),
             self._usage.run(),
+            self.tasks.supervisor.run(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._list_changes.publish_policy_change)

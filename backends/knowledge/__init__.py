@@ -59,6 +59,7 @@ manifest = Manifest(
     uri_prefixes=("knowledge://",),
     effects={tool.name: tool.effect for tool in TOOLS},
     timeouts={"ingest": 600.0},
+    tasks=("ingest",),
     migrations=Path(__file__).parent / "migrations",
     subscribe_by_tenant=True,
     dry_run=_WRITES,

@@ -1,18 +1,19 @@
 """Snapshots: the lists of one backend, validated and compiled once. Views are built from them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
 from gateway.catalogue.flatten import flatten
-from gateway.catalogue.names import collisions
+from gateway.catalogue.names import canonical, collisions
 from gateway.catalogue.persistence import compute_pin, pin_digest
 from gateway.catalogue.schema import compile_check
 from gateway.catalogue.text_safety import find_hidden_character, find_model_instruction, iter_strings, skeleton
 from gateway.catalogue.validation import validate_prompts, validate_resources, validate_templates, validate_tools
-from gateway.contract import Backend, BackendLists, Json
+from gateway.contract import Backend, BackendLists, Json, TaskSupport
 
 Check = Callable[[Json], None]
 SUPPORTS_DRY_RUN: Final = "gox:supportsDryRun"
@@ -131,6 +132,32 @@ def allows_dry_run(backend: Backend, tool: Json) -> bool:
 def may_repeat(backend: Backend, tool: Json) -> bool:
     """Whether a call that is repeated with the same idempotency key may write a second time."""
     return effect_of(backend, tool) > 1 and tool["name"] not in backend.manifest.idempotency_keys
+
+
+def has_upstream_tasks(lists: BackendLists, tool: Json) -> bool:
+    """Whether the server runs calls of this tool as tasks of 2025-11-25."""
+    tasks: Any = lists.capabilities.get("tasks")
+    requests: Any = cast("Json", tasks).get("requests") if isinstance(tasks, dict) else None
+    tools: Any = cast("Json", requests).get("tools") if isinstance(requests, dict) else None
+    return isinstance(tools, dict) and "call" in tools and _declared_support(tool) != "forbidden"
+
+
+def task_support(backend: Backend, tool: Json, patterns: Sequence[str]) -> TaskSupport:
+    """Whether a call of the tool may become a task: as the tool, its module or the operator (`patterns`) says."""
+    declared = _declared_support(tool)
+    if declared != "forbidden":
+        return declared
+    name = tool["name"]
+    allowed = any(fnmatchcase(name, each) for each in backend.manifest.tasks) or any(
+        fnmatchcase(canonical(backend.namespace, name), each) for each in patterns
+    )
+    return "optional" if allowed else "forbidden"
+
+
+def _declared_support(tool: Json) -> TaskSupport:
+    execution: Any = tool.get("execution")
+    support: Any = cast("Json", execution).get("taskSupport") if isinstance(execution, dict) else None
+    return support if support in ("optional", "required") else "forbidden"
 
 
 def timeout_of(backend: Backend, tool: str, default: float) -> float:

@@ -67,7 +67,8 @@ _STAGE_PREFIX: Final = "gatehouse.stage."
 _STAGE_ATTRIBUTES: Final = {
     name: f"{_STAGE_PREFIX}{name}"
     for name in (
-        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
+        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "task", "guard", "deadline",
+        "share",
         "dispatch", "end", "edge",
     )
 }  # fmt: skip

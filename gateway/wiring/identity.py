@@ -39,6 +39,13 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
+from gateway.wiring.providers import (
+    OpenProviders,
+    allow_passwords,
+    federated_users,
+    nothing_provisioned,
+    open_providers,
+)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, Request
@@ -109,11 +116,12 @@ class Identity:
             self.browser_sessions = BrowserSessions(self._database)
             if self.local and not await self.users.exists(*LOCAL_OWNER):
                 await self.users.put(*LOCAL_OWNER, None, SCOPES)
+            self.providers = self._open_providers()
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._open_external_issuers(resources, issuers)
         tokens = AccessTokens(issuers, self.revocations, opaque) if issuers else None
-        user = self.users.exists if settings.auth.mode == "embedded" else None
+        user = self.users.is_active if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
@@ -174,6 +182,19 @@ class Identity:
         if self._settings.auth.mode != "embedded" or not self.local:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
+
+    def _open_providers(self) -> OpenProviders | None:
+        if not self._settings.auth.providers:
+            return None
+        return open_providers(
+            auth=self._settings.auth,
+            public_url=self._public_url,
+            database=self._database,
+            users=self.users,
+            federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
+            provisioned=nothing_provisioned,
+            exit_stack=self._exit_stack,
+        )
 
     # ---- for the plain routes, imported and built at the first request to one of them (`DeferredApp`) ----
 
@@ -241,11 +262,20 @@ class Identity:
             prefetch_clients=adapter.prefetch_clients,
             clients=clients,
             browsers=self.browser_sessions,
-            sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
+            sign_in=SignIn(
+                self.users,
+                self.browser_sessions,
+                sign_in_failure_counter(self._windows),
+                local=self.local,
+                codes=self.local or self.providers is not None,
+                passwords=allow_passwords(auth),
+            ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
             first_party_redirects=own.redirect_uris,
             describe_scope=self._scopes.describe,
+            providers=None if self.providers is None else self.providers.sign_in,
+            token_owner=adapter.refresh_tokens.find_owner,
         )
 
     def _oauth_router(self) -> "APIRouter":

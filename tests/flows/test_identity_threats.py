@@ -202,6 +202,7 @@ OPEN = {
     "/authorize",
     "/token",
     "/register",
+    "/oauth/callback/{provider}",  # end of the sign-in at a provider; shows an error without a pending sign-in
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
