@@ -19,6 +19,10 @@ run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
+.PHONY: command
+command: $(RUN)/.ready  ## install the command gatehouse into .venv-run; EXTRAS=postgres,redis adds extras
+	$(if $(EXTRAS),$(call INSTALL,$(RUN),-e '.[$(EXTRAS)]'))
+
 LOWEST := .venv-lowest
 .PHONY: lowest
 # Only the direct dependencies are the lowest: an indirect one has the bounds of the package that needs it.
@@ -117,7 +121,7 @@ define INSTALL
 @if command -v uv >/dev/null 2>&1; then \
   uv venv --quiet --allow-existing $(1) && uv pip install --compile-bytecode --python $(1)/bin/python $(2); \
 else \
-  python3 -m venv $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' && \
+  python3 -m venv $(1) && $(if $(findstring --group,$(2)),$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&) \
   $(1)/bin/python -m pip install $(2); \
 fi
 @touch $(1)/.ready

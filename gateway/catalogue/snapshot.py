@@ -9,6 +9,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from gateway.catalogue.flatten import flatten
 from gateway.catalogue.names import canonical, collisions
+from gateway.catalogue.persistence import compute_pin, pin_digest
 from gateway.catalogue.schema import compile_check
 from gateway.catalogue.text_safety import find_hidden_character, find_model_instruction, iter_strings, skeleton
 from gateway.catalogue.validation import validate_prompts, validate_resources, validate_templates, validate_tools
@@ -35,6 +36,8 @@ class Snapshot:
     suspicious: Mapping[str, str] = field(default_factory=dict[str, str])
     """Text by name that reads like an instruction to the model. These items are served."""
     degraded: bool = False
+    digests: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Digests of each tool's definitions, of remote servers only. Several if the processes of the server differ."""
     unpinned: frozenset[str] = frozenset()
     """Tools with a changed definition that is not accepted yet."""
 
@@ -70,7 +73,16 @@ def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
         argument_checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
         flat_schemas={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
         header_schemas={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
+        digests={} if backend.trusted else _digests(backend.namespace, tools, lists.variants),
     )
+
+
+def _digests(namespace: str, tools: list[Json], variants: tuple[Json, ...]) -> dict[str, frozenset[str]]:
+    digests: dict[str, set[str]] = {tool["name"]: set() for tool in tools}
+    for each in (*tools, *variants):
+        if (name := each["name"]) in digests:
+            digests[name].add(pin_digest(namespace, name, compute_pin(each)))
+    return {name: frozenset(each) for name, each in digests.items()}
 
 
 def _drop_lookalikes(items: list[Json], bad: dict[str, str]) -> tuple[list[Json], dict[str, str]]:

@@ -285,7 +285,7 @@ class Host(Protocol):
         ...
 
     def folder(self, caller: Caller) -> Path:
-        """Return the tenant's folder under `files_dir`, creating it if needed."""
+        """Return the absolute path of the tenant's folder under `files_dir`, creating it if needed."""
         ...
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:

@@ -167,7 +167,7 @@ class Route:
     may_repeat: bool = True
     """Whether a call that is repeated with the same `_meta.idempotencyKey` may write a second time."""
     pinned: bool = True
-    """False if the definition differs from the accepted one and `pins: enforce` forbids calling it."""
+    """False if the definition differs from the accepted one and `catalogue.pins: deny` forbids calling it."""
     timeout: float = 60.0
     task_support: TaskSupport = "forbidden"
     """Whether a call may become a task of the gateway."""
@@ -251,6 +251,8 @@ class BackendLists:
     capabilities: Json = field(default_factory=dict[str, Any])
     instructions: str = ""
     info: Json = field(default_factory=dict[str, Any])
+    variants: tuple[Json, ...] = ()
+    """Other definitions of listed tools, by other processes of the same server."""
 
 
 class ListChange(NamedTuple):
@@ -333,6 +335,23 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class DefinitionGuard(Protocol):
+    """Prevents calls of tools with a changed definition. Remote backends ask it before they send a call."""
+
+    async def prepare(self, call: Call) -> None:
+        """Have the lists of the caller's own server, if it has one, before the call."""
+        ...
+
+    async def compare(self, owner: str | None, read: "Callable[[], Awaitable[BackendLists]]") -> None:
+        """Read the lists of a server that was started or reconnected, and compare the definitions with the accepted
+        ones. Raises `Fault` if that fails."""
+        ...
+
+    def check(self, call: Call) -> None:
+        """Raise `UnknownName` if the definition of the called tool is not accepted."""
+        ...
 
 
 class NullWire:

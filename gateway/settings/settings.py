@@ -156,7 +156,7 @@ class Settings(BaseSettings):
         for name, section, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
             if section.url is not None and importlib.util.find_spec(package) is None:
                 extra = "postgres" if package == "asyncpg" else package
-                yield (name, "url"), f"needs the extra {extra}: pip install 'gatehouse[{extra}]'"
+                yield (name, "url"), f"needs the extra {extra} of gatehouse-mcp"
 
     def _virtual_server_problems(self) -> Iterator[Problem]:
         for name, server in self.servers.items():

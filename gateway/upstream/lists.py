@@ -70,15 +70,29 @@ def merge_lists(all_lists: Sequence[BackendLists]) -> BackendLists:
     if len(all_lists) == 1:
         return all_lists[0]
     first = all_lists[0]
+    tools = _union([each.tools for each in all_lists], "name")
     return BackendLists(
-        tools=_union([each.tools for each in all_lists], "name"),
+        tools=tools,
         resources=_union([each.resources for each in all_lists], "uri"),
         templates=_union([each.templates for each in all_lists], "uriTemplate"),
         prompts=_union([each.prompts for each in all_lists], "name"),
         capabilities={key: value for each in reversed(all_lists) for key, value in each.capabilities.items()},
         instructions=first.instructions,
         info=first.info,
+        variants=_variants(tools, [each.tools for each in all_lists]),
     )
+
+
+def _variants(listed: tuple[Json, ...], lists: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
+    """Definitions of tools that differ from the listed definition of the same name."""
+    chosen = {repr(_name(item)): item for item in listed}
+    return tuple(
+        item for item in chain.from_iterable(lists) if _name(item) is not None and chosen[repr(_name(item))] != item
+    )
+
+
+def _name(item: Any) -> Any:
+    return cast("Json", item).get("name") if isinstance(item, dict) else None
 
 
 def _union(lists: Sequence[tuple[Json, ...]], key: str) -> tuple[Json, ...]:

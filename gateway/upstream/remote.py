@@ -20,6 +20,7 @@ from gateway.contract import (
     Call,
     Caller,
     ClientProfile,
+    DefinitionGuard,
     IsolatedLists,
     Json,
     ListChange,
@@ -76,6 +77,10 @@ class UpstreamTransport(ListSource, SubscribableSession, Protocol):
 
     def failure_domain(self, call: Call) -> Hashable:
         """Equal for calls served by the same process or address: they share a circuit breaker."""
+        ...
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """Ask the guard before each `tools/call`, and have it compare a started or reconnected server first."""
         ...
 
     async def probe(self) -> None:
@@ -167,6 +172,10 @@ class RemoteBackend:
     @property
     def isolated_lists(self) -> IsolatedLists | None:
         return self._transport.isolated
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """Send a call only after the guard compared the definitions of the server that executes it."""
+        self._transport.guard_definitions(guard)
 
     async def open(self) -> None:
         self._list_watcher.start()
