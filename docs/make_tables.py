@@ -73,6 +73,14 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
         " a change that one process reads is denied by all of them within a second",
     ),
+    60: (
+        "another caller reads, answers or cancels a task",
+        "ids are sealed for their principal; content is encrypted in the database",
+    ),
+    61: (
+        "work continues after access ended",
+        "tasks of suspended tenants, revoked credentials and deleted users stop",
+    ),
 }
 """The threats of the security model and their mitigations."""
 
