@@ -93,6 +93,14 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "takeover through provisioning",
         "a SCIM token reaches the users of one tenant and one provider, and never local users or administrators",
     ),
+    60: (
+        "another caller reads, answers or cancels a task",
+        "ids are sealed for their principal; content is encrypted in the database",
+    ),
+    61: (
+        "work continues after access ended",
+        "tasks of suspended tenants, revoked credentials and deleted users stop",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

@@ -242,6 +242,7 @@ class Gateway:
             tool_handler=tasks.call_handler,
             task_handler=tasks.request_handler,
             open_task_id=tasks.open_task_id,
+            follow_tasks=tasks.follow,
             build_challenge=challenge.insufficient if challenge else None,
         )
         return McpProtocol(

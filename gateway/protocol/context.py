@@ -4,9 +4,9 @@
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import LISTS, View
@@ -51,6 +51,8 @@ class EndpointContext:
     """Handles the requests about tasks."""
     open_task_id: Callable[[Caller, Json], str | None]
     """Returns the canonical id of the tool of the task that the params name; None if the caller has no such task."""
+    follow_tasks: Callable[[Call, frozenset[str]], Coroutine[Any, Any, None]]
+    """Announces changes of tasks that servers run, for as long as a client listens to them."""
     build_challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
     """Builds the `WWW-Authenticate` header from a fault, the endpoint path and the scopes to request."""
 
