@@ -95,6 +95,9 @@ def tools(
 def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
     arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Arguments as a JSON object.")] = "{}",
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Approve the call yourself, where a policy lets the caller approve.")
+    ] = False,
     config: Config = None,
     url: Url = None,
     token: Token = None,
@@ -103,7 +106,7 @@ def call(
     """Call a tool and print its result."""
     from gateway.cli.tools import call
 
-    call(tool, arguments, resolve_endpoint(url, config), token, as_json)
+    call(tool, arguments, resolve_endpoint(url, config), token, as_json, approve=approve)
 
 
 def ping(

@@ -68,7 +68,7 @@ class Authorizer:
         route = call.route
         assert route is not None
         decisions = self._entry(call.caller).caller_class.decisions
-        key = (call.method, route.canonical, route.effect, route.pinned)
+        key = (call.method, route.canonical, route.effect, route.pinned, route.needs_approval)
         decision = decisions.get(key)
         if decision is None:
             decision = self._decide_uncached(call, route, key)
@@ -146,7 +146,7 @@ class Authorizer:
         return _CallerEntry(tenant, policies, caller_class, visibility)
 
     def _decide_uncached(
-        self, call: Call, route: Route, key: tuple[str, str, int, bool]
+        self, call: Call, route: Route, key: tuple[str, str, int, bool, bool]
     ) -> "Decision | _ArgumentDecisions":
         caller_class = self._entry(call.caller).caller_class
         if len(caller_class.decisions) >= _MAX_DECISIONS:
@@ -280,7 +280,7 @@ class _Visibility:
     def allows(self, view: Literal["listed", "visible"], route: Route) -> bool:
         target = to_policy_target(route, has_backend(self.tenant, route.namespace))
         label = self.rules.label(target.id)
-        key = (view, target.kind, target.namespace, target.effect, target.pinned, label)
+        key = (view, target.kind, target.namespace, target.effect, target.pinned, target.needs_approval, label)
         allowed = self.cache.get(key)
         if allowed is None:
             allowed = self.rules.evaluate(self.policy_caller, _ACTIONS[target.kind], target, view=view).allowed

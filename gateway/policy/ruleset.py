@@ -5,6 +5,7 @@ Every evaluation includes the schema, and any error is a denial. Otherwise a val
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
@@ -24,6 +25,8 @@ _validate_policies = cast("Callable[..., cedarpy.ValidationResult]", cast("Any",
 
 EVALUATION_ERROR: Final = "policy.error"
 """Reported instead of policy ids if the evaluation fails."""
+NEEDS_APPROVAL: Final = "needs_approval"
+"""Attribute of a tool. Policy folders that were copied before it existed do not declare it."""
 _DEFERRED: Final = frozenset({"scopes", "approved", "args"})
 _NAME_ATTRIBUTES: Final = frozenset({"name", "uri"})
 
@@ -58,6 +61,8 @@ class PolicyTarget:
     pinned: bool = True
     granted: bool = True
     """Whether the caller's tenant may use the backend."""
+    needs_approval: bool = False
+    """Whether the effect of the tool calls for approval, by `trust` of its backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Ruleset:
     _policy_sets: Mapping[View, cedarpy.PolicySet]
     _named_ids: frozenset[str] = field(default=frozenset[str]())
     _reads_names: bool = False
+    _knows_needs_approval: bool = True
 
     def label(self, target_id: str) -> str:
         """Return a cache label; equal for targets that no policy distinguishes by name."""
@@ -121,7 +127,8 @@ class Ruleset:
             "resource": _uid(target.kind, target.id),
             "context": context,
         }
-        result = _is_authorized(request, self._policy_sets[view], _entities(caller, target), self._schema)
+        entities = _entities(caller, target, self._knows_needs_approval)
+        result = _is_authorized(request, self._policy_sets[view], entities, self._schema)
         errors = result.diagnostics.errors
         if errors or result.decision not in (cedarpy.Decision.Allow, cedarpy.Decision.Deny):
             log.error("policies: evaluating %s %s failed; denied: %s", action, target.id, " ".join(errors)[:500])
@@ -150,10 +157,13 @@ def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, 
         problems += _type_problems(name, text, cedar_schema)
     if problems:
         raise InvalidPolicies(*problems)
-    return _build_ruleset(policies.to_pst(), cedar_schema, projections)
+    knows_needs_approval = re.search(rf"\b{NEEDS_APPROVAL}\s*:", schema) is not None
+    return _build_ruleset(policies.to_pst(), cedar_schema, projections, knows_needs_approval)
 
 
-def _build_ruleset(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections) -> Ruleset:
+def _build_ruleset(
+    tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections, knows_needs_approval: bool
+) -> Ruleset:
     uids = pst.entity_uids(tree)
     return Ruleset(
         notes={note.id: note for note in map(_note, tree.static_policies.values())},
@@ -167,6 +177,7 @@ def _build_ruleset(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Pro
         },
         _named_ids=frozenset(uid.id for uid in uids if uid.type.basename in ("Tool", "Prompt", "Resource")),
         _reads_names=bool(attributes_read(tree) & _NAME_ATTRIBUTES),
+        _knows_needs_approval=knows_needs_approval,
     )
 
 
@@ -226,7 +237,7 @@ def _note(policy: pst.Template) -> PolicyNote:
 # ---- Cedar requests ----
 
 
-def _entities(caller: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]:
+def _entities(caller: PolicyCaller, target: PolicyTarget, knows_needs_approval: bool) -> list[dict[str, Any]]:
     tenant = _uid("Tenant", caller.tenant)
     groups = [_uid("Group", group) for group in sorted(caller.groups)]
     entities = [
@@ -243,6 +254,8 @@ def _entities(caller: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]
         attributes: dict[str, Any] = {"uri" if target.kind == "Resource" else "name": target.name}
         if target.kind == "Tool":
             attributes |= {"effect": target.effect, "pinned": target.pinned}
+            if knows_needs_approval:
+                attributes[NEEDS_APPROVAL] = target.needs_approval
         entities += [
             _entity(server, parents=[tenant] if target.granted else []),
             _entity(_uid(target.kind, target.id), attributes, parents=[server]),
