@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final, cast
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
+from gateway.approvals.mcp_tools import NAMESPACE, ApprovalTools
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
 from gateway.contract import Json
+from gateway.contract.caller import ADMIN, APPROVE
 from gateway.contract.distribution import installed_version
-from gateway.edge.api.authorization import AdminAuthorization
+from gateway.edge.api.approvals import approvals_router
+from gateway.edge.api.authorization import AdminAuthorization, Authenticate
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
 from gateway.edge.api.policy import policy_router
@@ -40,6 +43,7 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
+from gateway.wiring.approvals import ApprovalWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
@@ -120,7 +124,10 @@ class Gateway:
         self.identity = await self._open_identity(windows)
         self.keys = self.identity.keys
         self.policies = await open_policies(settings)
-        authorizer = Authorizer(self.tenants.get, self.policies)
+        self._authorizer = authorizer = Authorizer(self.tenants.get, self.policies)
+        self.approvals = ApprovalWiring.build(
+            settings, storage.database, storage.audit, settings.server.operators_url(self.public_url), on_close
+        )
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
         self.telemetry = self._open_telemetry(log_lines)
@@ -179,6 +186,7 @@ class Gateway:
             Audit(self.audit if audit.enabled else None, report_refusal, strict=audit.durability == "strict"),
             self._limit,
             self._share,
+            self.approvals.held_calls,
         )
 
     def _host_services(self) -> HostServices:
@@ -282,6 +290,7 @@ class Gateway:
             backends_router(operators, self._backend_health.report),
             calls_router(operators, history.visible_tenant, history.calls.find, history.calls.traffic, history.running),
             usage_router(operators, self._usage.report),
+            self._approvals_router(authenticate_active),
             build_metrics_router(
                 self.settings,
                 self.telemetry,
@@ -291,6 +300,17 @@ class Gateway:
                 public=identity.local,
             ),
         ]
+
+    def _approvals_router(self, authenticate: Authenticate) -> APIRouter:
+        gate = self.identity.ip_rate_limiter.gate("approvals", self.settings.limits.api)
+        viewers = AdminAuthorization(authenticate, gate, scopes=(APPROVE, ADMIN, "mcp:call"))
+        return approvals_router(
+            viewers,
+            self.approvals.review,
+            self._authorizer.is_approver,
+            self.approvals.deliveries.dead_letters,
+            self.approvals.retry_delivery,
+        )
 
     def _console_dependencies(self) -> ConsoleDependencies:
         return ConsoleDependencies(
@@ -304,6 +324,8 @@ class Gateway:
             is_authorized=self.internal_calls.is_authorized,
             seal=self._seal,
             version=VERSION,
+            approvals=self.approvals.review,
+            is_approver=self._authorizer.is_approver,
         )
 
     def _start_background_tasks(self) -> None:
@@ -315,9 +337,12 @@ class Gateway:
             self._worker_events.run(),
             self._peers.run(),
             self._usage.run(),
+            self.approvals.notifier.run(),
+            self.approvals.prune_periodically(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._list_changes.publish_policy_change)
+        self.policies.on_change(lambda: self._tasks.spawn(self._serve_approval_tools()))
 
     # ---- applying settings ----
 
@@ -336,6 +361,8 @@ class Gateway:
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
         await self.identity.set_module_scopes(self._backends.scopes())
         self.module_routes.replace(self._backends.routes())
+        self.approvals.apply(settings)
+        await self._serve_approval_tools()
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
@@ -343,6 +370,16 @@ class Gateway:
         self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
+
+    async def _serve_approval_tools(self) -> None:
+        """Serve the namespace `approvals` while a policy requires approval, unless a backend has this name."""
+        loaded = self.policies.current
+        wanted = any(rules.approver_groups for rules in (loaded.default, *loaded.tenants.values()))
+        served = isinstance(found := self.catalogue.backend(NAMESPACE), ApprovalTools)
+        if wanted and found is None:
+            await self.catalogue.add(ApprovalTools(self.approvals.review, self.approvals.link))
+        elif served and not wanted:
+            self.catalogue.drop(NAMESPACE)
 
     def _is_served(self, path: str) -> bool:
         """Whether an MCP endpoint with this path exists."""

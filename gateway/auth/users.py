@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.auth.revocations import Revocations
 from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
+from gateway.state.approval_rows import erase_principal
 from gateway.state.database import Database
 from gateway.state.private_files import validate_name
 
@@ -108,6 +109,7 @@ class Users:
         key = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, key)
+            await erase_principal(connection, tenant, _principal(tenant, subject))
             revoked = await self._end_sessions(connection, tenant, subject)
         await self._revocations.load(revoked)
         return removed.rowcount > 0

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast
 import cedarpy
 from cedarpy import pst
 
+from gateway.policy.approval_rules import ApprovalRule, parse_rule
 from gateway.policy.partial_evaluation import attributes_read, relax_policies
 from gateway.policy.projection import Projections, Value, parse_projections
 from gateway.policy.source import InvalidPolicies, PolicySet
@@ -28,6 +29,7 @@ EVALUATION_ERROR: Final = "policy.error"
 NEEDS_APPROVAL: Final = "needs_approval"
 """Attribute of a tool. Policy folders that were copied before it existed do not declare it."""
 _DEFERRED: Final = frozenset({"scopes", "approved", "args"})
+_COMMENT: Final = re.compile(r"//[^\n]*")
 _NAME_ATTRIBUTES: Final = frozenset({"name", "uri"})
 
 View = Literal["exact", "listed", "visible"]
@@ -72,8 +74,10 @@ class PolicyNote:
     id: str
     effect: Literal["permit", "forbid"]
     advice: str = ""
-    """`scope:NAME` or `approval:ROLE`: what would lift the denial."""
+    """`scope:NAME` or `approval:self`: what would lift the denial."""
     reason: str = ""
+    approval: ApprovalRule | None = None
+    """Approval by a group that would lift the denial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class Ruleset:
 
     notes: Mapping[str, PolicyNote]
     projections: Projections
+    approver_groups: frozenset[str]
+    """Groups whose members may approve calls."""
     names_subjects: bool
     """Whether any policy names a single user or service account."""
     _schema: cedarpy.Schema
@@ -145,7 +151,7 @@ def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, 
         raise InvalidPolicies(f"{policy_set.args_file}: {exc}") from exc
     texts = {**org, **policy_set.policies}
     parsed = {name: _parse(name, text) for name, text in texts.items()}
-    problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant)]
+    problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant), *_approval_problems(parsed)]
     if problems:
         raise InvalidPolicies(*problems)
     try:
@@ -157,7 +163,7 @@ def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, 
         problems += _type_problems(name, text, cedar_schema)
     if problems:
         raise InvalidPolicies(*problems)
-    knows_needs_approval = re.search(rf"\b{NEEDS_APPROVAL}\s*:", schema) is not None
+    knows_needs_approval = re.search(rf"\b{NEEDS_APPROVAL}\s*:", _COMMENT.sub("", schema)) is not None
     return _build_ruleset(policies.to_pst(), cedar_schema, projections, knows_needs_approval)
 
 
@@ -165,8 +171,10 @@ def _build_ruleset(
     tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections, knows_needs_approval: bool
 ) -> Ruleset:
     uids = pst.entity_uids(tree)
+    notes = {note.id: note for note in map(_note, tree.static_policies.values())}
     return Ruleset(
-        notes={note.id: note for note in map(_note, tree.static_policies.values())},
+        notes=notes,
+        approver_groups=frozenset(note.approval.group for note in notes.values() if note.approval),
         projections=projections,
         names_subjects=any(uid.type.basename in _PRINCIPAL_TYPES.values() for uid in uids),
         _schema=schema,
@@ -219,6 +227,28 @@ def _foreign_problems(parsed: Mapping[str, pst.PolicySet], tenant: str | None) -
     ]
 
 
+def _approval_problems(parsed: Mapping[str, pst.PolicySet]) -> list[str]:
+    """Find invalid annotations, and policies whose approval could not lift the denial."""
+    problems: list[str] = []
+    for name, tree in parsed.items():
+        for policy in tree.static_policies.values():
+            id = policy.annotations.get("id", "")
+            try:
+                rule = parse_rule(policy.annotations)
+            except ValueError as exc:
+                problems.append(f"{name}: {id}: {exc}")
+                continue
+            if rule is None:
+                continue
+            if policy.effect != "forbid":
+                problems.append(f"{name}: {id}: @approval belongs on a forbid, not on a permit")
+            elif "approved" not in attributes_read(policy):
+                problems.append(f"{name}: {id}: @approval needs `!context.approved` in its condition")
+            elif policy.annotations.get("advice"):
+                problems.append(f"{name}: {id}: use either @approval or @advice, not both")
+    return problems
+
+
 def _type_problems(name: str, text: str, schema: cedarpy.Schema) -> list[str]:
     checked = _validate_policies(text, schema, release_gil=True)
     ids = cast("dict[str, str]", cast("Any", checked).id_annotations_by_policy_id)
@@ -231,7 +261,13 @@ def _one_line(exc: object) -> str:
 
 def _note(policy: pst.Template) -> PolicyNote:
     annotations = policy.annotations
-    return PolicyNote(annotations["id"], policy.effect, annotations.get("advice", ""), annotations.get("reason", ""))
+    return PolicyNote(
+        annotations["id"],
+        policy.effect,
+        annotations.get("advice", ""),
+        annotations.get("reason", ""),
+        parse_rule(annotations),
+    )
 
 
 # ---- Cedar requests ----

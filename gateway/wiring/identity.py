@@ -43,7 +43,7 @@ from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
-from gateway.contract.caller import ADMIN, SCOPES
+from gateway.contract.caller import ADMIN, APPROVE, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
 from gateway.edge.ip_rate_limit import IpRateLimiter
@@ -92,7 +92,7 @@ class Identity:
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
         self._scopes = KnownScopes()
-        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
+        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN, APPROVE})
         self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
 
     @classmethod
@@ -167,7 +167,7 @@ class Identity:
         The local owner, who administers the gateway, gets each of them.
         """
         self._scopes.set_modules(scopes)
-        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
+        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN, APPROVE})
         if self._settings.auth.mode != "embedded" or not self.local:
             return
         owner = await self.users.find(*LOCAL_OWNER)
@@ -234,7 +234,9 @@ class Identity:
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
 
         def documents() -> tuple[Json, Json]:
-            described = server_metadata(self._public_url, self._scopes, documents=by_document)
+            # `mcp:approve` is for the console only, so clients are not invited to request it.
+            offered = [scope for scope in self._scopes if scope != APPROVE]
+            described = server_metadata(self._public_url, offered, documents=by_document)
             return described, openid_metadata(described)
 
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
@@ -311,7 +313,7 @@ def console_client(url: str) -> RegisteredClient:
         redirect_uris=(f"{url}/console/signed-in",),
         auth_method="none",
         grant_types=("authorization_code",),
-        scopes=(ADMIN,),
+        scopes=(ADMIN, APPROVE),
         first_party=True,
     )
 

@@ -176,7 +176,8 @@ class BackendHealthReporter:
         definitions that all tenants see."""
         view = self._catalogue.full_view() if operator is None else self._catalogue.view(operator, "/mcp")
         mine = view.namespaces if view else {}
-        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in mine.values()]
+        served = [each for each in mine.values() if self._backend(each.backend.namespace) is not None]
+        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in served]
 
     async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
         namespace, offer = snapshot.backend.namespace, snapshot.lists
