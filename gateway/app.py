@@ -303,7 +303,7 @@ class Gateway:
 
     def _approvals_router(self, authenticate: Authenticate) -> APIRouter:
         gate = self.identity.ip_rate_limiter.gate("approvals", self.settings.limits.api)
-        viewers = AdminAuthorization(authenticate, gate, scopes=(APPROVE, ADMIN, "mcp:call"))
+        viewers = AdminAuthorization(authenticate, gate, scopes=(APPROVE, ADMIN))
         return approvals_router(
             viewers,
             self.approvals.review,

@@ -40,8 +40,7 @@ def list_approvals(
     as_json: AsJson = False,
 ) -> None:
     """List the calls that you may see; by default those that wait."""
-    query = {} if status == "all" else {"status": status}
-    found = _get(config, url, token, "approvals", query)["approvals"]
+    found = _get(config, url, token, "approvals", {"status": status})["approvals"]
     if as_json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return

@@ -141,6 +141,7 @@ def create_key(
         str | None, typer.Option("--service", help="Service account that the key authenticates.")
     ] = None,
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Scope to grant; may be repeated.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Group of the key; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="Lifetime, such as 12h or 30d.")] = None,
     label: Annotated[str, typer.Option("--label", help="Note to recognise the key by.")] = "",
     config: Config = None,
@@ -149,7 +150,7 @@ def create_key(
     """Create an API key and print it. It is shown only once."""
     from gateway.cli.key import create
 
-    create(tenant, subject, service, scope, expires, label, config, as_json)
+    create(tenant, subject, service, scope, expires, label, config, as_json, group)
 
 
 def list_keys(

@@ -223,6 +223,8 @@ class OperatorPolicyExplainer:
         return explain.explain(caller, tool, arguments, approved=approved, own_tenant_only=own).as_json()
 
     def visible_tools(self, caller: Caller) -> list[Json]:
-        """The tools as listed to that caller."""
+        """The tools that the caller may call: as listed, without those whose scope its credential lacks."""
         view = self._catalogue.view(caller, "/mcp")
-        return view.items("tools/list") if view else []
+        listed = view.items("tools/list") if view else []
+        explain = PolicyExplainer(self._tenant, self._policies, view.tools.get if view else lambda name: None)
+        return [tool for tool in listed if explain.explain(caller, tool["name"], {}).outcome != "scope"]

@@ -319,8 +319,11 @@ async def test_a_grant_for_an_hour_covers_later_calls_until_it_is_revoked(site: 
     assert 3500 < grant["ends_at"] - time.time() <= 3600
     mallory = site.gateway.as_(await site.gateway.new_key(subject="mallory"))
     await held(site, "b", gateway=mallory)
-    assert (await site.api(mallory.key, "DELETE", f"/grants/{grant['id']}")).status_code == 404
-    assert (await site.api(site.gateway.key, "DELETE", f"/grants/{grant['id']}")).status_code == 200
+    assert (await site.api(mallory.key, "DELETE", f"/grants/{grant['id']}")).status_code == 403
+    outsider = await site.gateway.new_key(subject="eve", scopes=(APPROVE,), groups=("other",))
+    assert (await site.api(outsider, "GET", "/grants")).json() == {"grants": []}
+    assert (await site.api(outsider, "DELETE", f"/grants/{grant['id']}")).status_code == 404
+    assert (await site.api(site.carol, "DELETE", f"/grants/{grant['id']}")).status_code == 200
     await held(site, "d")
 
 

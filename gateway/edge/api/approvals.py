@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from gateway.approvals.review import ApprovalReview, grant_to_json
 from gateway.contract import Caller, Json
@@ -24,6 +25,53 @@ _MAX_BODY: Final = 16 * 1024
 DeadLetters = Callable[[str], Awaitable[list[DeadLetter]]]
 RetryDelivery = Callable[[str, str], Awaitable[bool]]
 IsApprover = Callable[[Caller], bool]
+
+
+class ApproverCount(BaseModel):
+    group: str
+    count: int = Field(description="Members of the group that must approve.")
+
+
+class ApprovalSummary(BaseModel):
+    """A call that waits for approval, or waited."""
+
+    id: str
+    status: Literal["waiting", "approved", "denied", "used", "expired", "void"]
+    caller: str = Field(description="Principal that made the call.")
+    tool: str = Field(description="Canonical id of the tool.")
+    effect: int
+    reason: str = Field(description="Why policy asks.")
+    policies: list[str]
+    approvers: list[ApproverCount]
+    created_at: float = Field(description="Unix time.")
+    expires_at: float
+    decided_at: float | None
+    used_at: float | None = Field(description="When the call ran.")
+    correlation_id: str
+
+
+class ApprovalDetail(ApprovalSummary):
+    """One call with its arguments."""
+
+    arguments: str = Field(description="The arguments as text, redacted as the tenant says.")
+    arguments_complete: bool = Field(description="Whether nothing is hidden from you.")
+    can_approve: bool
+    obstacle: str = Field(description="Why you cannot approve it; empty if you can.")
+    decisions: list[dict[str, Any]] = Field(description="Approver, decision, reason and time of each.")
+
+
+class ApprovalList(BaseModel):
+    approvals: list[ApprovalSummary] = Field(description="Newest first.")
+
+
+class ApprovalGrants(BaseModel):
+    grants: list[dict[str, Any]] = Field(description="Id, caller, tool, for, approver, created_at, ends_at.")
+
+
+class UndeliveredNotifications(BaseModel):
+    undelivered: list[dict[str, Any]] = Field(
+        description="Id, tenant, approval_id, channel, attempts, last_error, created_at."
+    )
 
 
 class ApprovalDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,14 +91,15 @@ def approvals_router(
 ) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["approvals"])
 
-    @router.get("/approvals", summary="Calls that wait for approval, or waited")
-    async def approvals(request: Request, status: str = "") -> Response:  # pyright: ignore[reportUnusedFunction]
+    @router.get("/approvals", response_model=ApprovalList, summary="Calls that wait for approval, or waited")
+    async def approvals(request: Request, status: str = "waiting") -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(viewer: Caller) -> Json:
-            return {"approvals": [each.to_json() for each in await review.list(viewer, state=status)]}
+            found = await review.list(viewer, state="" if status == "all" else status)
+            return {"approvals": [each.to_json() for each in found]}
 
         return await authorization(request, answer)
 
-    @router.get("/approvals/grants", summary="Active grants")
+    @router.get("/approvals/grants", response_model=ApprovalGrants, summary="Active grants")
     async def grants(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(viewer: Caller) -> Json:
             found = await review.grants(viewer, is_approver=is_approver(viewer))
@@ -66,7 +115,11 @@ def approvals_router(
 
         return await authorization(request, answer)
 
-    @router.get("/approvals/undelivered", summary="Notifications that could not be delivered")
+    @router.get(
+        "/approvals/undelivered",
+        response_model=UndeliveredNotifications,
+        summary="Notifications that could not be delivered (scope mcp:admin)",
+    )
     async def undelivered(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
             _require(operator, ADMIN)
@@ -84,14 +137,18 @@ def approvals_router(
 
         return await authorization(request, answer)
 
-    @router.get("/approvals/{id}", summary="One call that waits for approval, with its arguments")
+    @router.get(
+        "/approvals/{id}",
+        response_model=ApprovalDetail,
+        summary="One call that waits for approval, with its arguments",
+    )
     async def approval(request: Request, id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(viewer: Caller) -> Json:
             return (await review.show(viewer, id)).to_json()
 
         return await authorization(request, answer)
 
-    @router.post("/approvals/{id}", summary="Approve or deny a call")
+    @router.post("/approvals/{id}", response_model=ApprovalDetail, summary="Approve or deny a call")
     async def decide(request: Request, id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(approver: Caller) -> Json:
             _require(approver, APPROVE)
