@@ -19,6 +19,10 @@ run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
+.PHONY: command
+command: $(RUN)/.ready  ## install the command gatehouse into .venv-run; EXTRAS=postgres,redis adds extras
+	$(if $(EXTRAS),$(call INSTALL,$(RUN),-e '.[$(EXTRAS)]'))
+
 LOWEST := .venv-lowest
 .PHONY: lowest
 # Only the direct dependencies are the lowest: an indirect one has the bounds of the package that needs it.
@@ -78,6 +82,7 @@ launch-corpus: $(READY)  ## launch real packages of five registries and print a 
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance
+	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
 
 public-servers: $(READY)  ## eight public MCP servers under each `trust` (downloads them; `tests/flows/test_public_servers.py` alone runs three)
@@ -85,6 +90,10 @@ public-servers: $(READY)  ## eight public MCP servers under each `trust` (downlo
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
+
+.PHONY: task-kills
+task-kills: $(READY)  ## 200 tasks on three replicas while each replica is killed in turn
+	@$(PY) -m tests.faults tasks-killed
 
 image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
 	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))
@@ -115,7 +124,7 @@ define INSTALL
 @if command -v uv >/dev/null 2>&1; then \
   uv venv --quiet --allow-existing $(1) && uv pip install --compile-bytecode --python $(1)/bin/python $(2); \
 else \
-  python3 -m venv $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' && \
+  python3 -m venv $(1) && $(if $(findstring --group,$(2)),$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&) \
   $(1)/bin/python -m pip install $(2); \
 fi
 @touch $(1)/.ready

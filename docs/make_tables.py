@@ -68,6 +68,11 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "a circuit breaker per tenant; that of the address needs evidence from two tenants or from the gateway's own"
         " probe",
     ),
+    42: (
+        "a changed tool definition takes effect unnoticed",
+        "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
+        " a change that one process reads is denied by all of them within a second",
+    ),
     62: (
         "another call runs than the one that was approved",
         "an approval is bound to tenant, caller, tool, arguments, definition and policy version; it is used once and"

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from gateway.catalogue.definition_guard import PinGuard
 from gateway.catalogue.isolated_lists import IsolatedListings
 from gateway.catalogue.listing import ALL_LISTS, TOPIC, Listing, ListingPolicy, Read
 from gateway.catalogue.names import Mode
@@ -131,6 +132,10 @@ class Catalogue:
         if in_progress := [each for each in reads if each is not None]:
             await asyncio.wait(in_progress, timeout=FIRST_READ_SECONDS)
 
+    def guard(self, namespace: str) -> PinGuard:
+        """The guard of the remote backend with this namespace."""
+        return PinGuard(namespace, self._open_isolated_lists, self._find_listing, self._find_listing_for)
+
     async def reread(self, namespaces: Iterable[str], call: Call | None = None) -> bool:
         """Read these backends' lists again, each at most once per `REREAD_SECONDS`. True if any was read."""
         if call is not None:
@@ -223,8 +228,7 @@ class Catalogue:
                 if message["worker"] == self._bus.worker:
                     continue
                 namespace, owner = str(message["namespace"]), message.get("whose")
-                listing = self._listings.get(namespace) if owner is None else self._isolated.get(namespace, owner)
-                if listing is not None:
+                if (listing := self._find_listing(namespace, owner)) is not None:
                     await listing.reload()
 
     def on_change(self, listener: Listener) -> None:
@@ -253,6 +257,19 @@ class Catalogue:
         """The listing this caller sees: an isolated one if it exists, else the common one."""
         own = self._isolated.for_caller(namespace, caller) if caller is not None else None
         return own if own is not None else self._listings[namespace]
+
+    def _find_listing(self, namespace: str, owner: str | None) -> Listing | None:
+        return self._listings.get(namespace) if owner is None else self._isolated.get(namespace, owner)
+
+    def _find_listing_for(self, namespace: str, caller: Caller) -> Listing | None:
+        return self._listing_for(namespace, caller) if namespace in self._listings else None
+
+    async def _open_isolated_lists(self, namespace: str, call: Call) -> None:
+        """Wait until the caller's own lists of this backend are read or the read failed, if it has its own lists."""
+        if namespace in self._isolated.namespaces and namespace in self._listings:
+            reading = self._isolated.open(self._listings[namespace], call.caller, call.client, self._spawn)
+            if reading is not None:
+                await asyncio.wait({reading})
 
     def _build_view(self, caller: Caller, path: str) -> View | None:
         endpoint = self._endpoints.get(path)

@@ -56,6 +56,7 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
     """Verify the hash chains: no record was changed, reordered or removed since it was written."""
     records = 0
     broken: list[ChainBreak] = []
+    from gateway.cli.output import count
     from gateway.cli.progress import ProgressBar
 
     with _open_tables(config) as tables, ProgressBar("verifying") as progress:
@@ -73,7 +74,7 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
         ]
         print(json.dumps({"records": records, "broken": shown}, indent=2))
     else:
-        print(f"{records} records verified")
+        print(f"{count(records, 'record')} verified")
     if broken:
         raise CommandError(*map(_describe_break, broken))
 

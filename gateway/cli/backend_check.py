@@ -15,6 +15,7 @@ from typing import Final
 from gateway.catalogue.snapshot import take_snapshot
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import add_module_paths, read_settings
+from gateway.cli.output import count
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
@@ -212,7 +213,9 @@ def _show(finding: BackendFinding) -> None:
     if not finding.eras:
         print(f"✓ {finding.namespace}")
         return
-    counts = f"{finding.tools} tools, {finding.resources} resources, {finding.prompts} prompts"
+    counts = ", ".join(
+        (count(finding.tools, "tool"), count(finding.resources, "resource"), count(finding.prompts, "prompt"))
+    )
     print(f"✓ {finding.namespace}: {' and '.join(finding.eras)}, {counts}, {finding.seconds:g} s")
     for name, reason in finding.quarantined.items():
         print(f"    quarantined: {name!r}: {reason}")

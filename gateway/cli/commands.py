@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.model_builds import defer_model_builds
 from gateway.cli.options import AsJson, Config
 from gateway.contract import MODERN
 from gateway.contract.distribution import installed_version
@@ -49,7 +50,8 @@ def serve(
     """Start the gateway and serve until stopped."""
     # Collections during the start cost a fifth of it and find next to nothing; the runner enables them again.
     gc.disable()
-    from gateway.cli.serve import serve
+    with defer_model_builds():
+        from gateway.cli.serve import serve
 
     serve(config, host, port, workers, inherit)
 
@@ -242,13 +244,14 @@ def remove(namespace: Namespace, config: Config = None) -> None:
 def pin(
     namespace: Namespace,
     tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this tool, by its upstream name.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changed; accept nothing.")] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Accept the current tool definitions of a remote server (`catalogue.pins: deny`)."""
-    from gateway.cli.pins import pin
+    from gateway.cli.pins import pin, show_differences
 
-    pin(namespace, tool, config, as_json=as_json)
+    (show_differences if diff else pin)(namespace, tool, config, as_json=as_json)
 
 
 def list_backends(

@@ -78,7 +78,7 @@ def remove_user(name: str, tenant: str, config: Path | None) -> None:
         raise CommandError(f"tenant {tenant} has no user {name}; `gatehouse user list` lists the users")
 
 
-def create_sign_in_code(config: Path | None) -> None:
+def create_sign_in_code(config: Path | None, as_json: bool) -> None:
     async def create(identity: IdentityDatabase) -> str:
         if not is_loopback(identity.settings.server.host):
             raise CommandError("sign-in codes work only if server.host is a loopback address; use `gatehouse user add`")
@@ -86,7 +86,8 @@ def create_sign_in_code(config: Path | None) -> None:
             await _users(identity).put(*LOCAL_OWNER, None, SCOPES)
         return await BrowserSessions(identity.database).new_code(LOCAL_OWNER)
 
-    print(with_identity_database(config, create))
+    code = with_identity_database(config, create)
+    print(json.dumps({"code": code}) if as_json else code)
 
 
 def _users(identity: IdentityDatabase) -> Users:
@@ -152,8 +153,9 @@ def _clients(identity: IdentityDatabase) -> RegisteredClients:
     return RegisteredClients(identity.database, identity.secret("pepper"), identity.revocations)
 
 
-def rotate(config: Path | None) -> None:
+def rotate(config: Path | None, as_json: bool) -> None:
     async def rotate_key(identity: IdentityDatabase) -> str:
         return await (await SigningKeys.open(identity.database, identity.secret("signing"))).rotate()
 
-    print(with_identity_database(config, rotate_key))
+    key_id = with_identity_database(config, rotate_key)
+    print(json.dumps({"kid": key_id}) if as_json else key_id)

@@ -65,11 +65,11 @@ def remove_user(
 
 
 @users.command("code")
-def sign_in_code(config: Config = None) -> None:
+def sign_in_code(config: Config = None, as_json: AsJson = False) -> None:
     """Print a one-time code that signs in a browser on this machine."""
     from gateway.cli.identity import create_sign_in_code
 
-    create_sign_in_code(config)
+    create_sign_in_code(config, as_json)
 
 
 @clients.command("add")
@@ -109,8 +109,8 @@ def remove_client(
 
 
 @signing.command("rotate")
-def rotate_signing(config: Config = None) -> None:
+def rotate_signing(config: Config = None, as_json: AsJson = False) -> None:
     """Sign new tokens with a new key. Existing tokens stay valid until they expire."""
     from gateway.cli.identity import rotate
 
-    rotate(config)
+    rotate(config, as_json)

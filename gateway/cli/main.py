@@ -25,6 +25,13 @@ from gateway.errors import Fault, Kind
 class CommandGroup(TyperGroup):
     """Prints every failure as one line on standard error. GATEHOUSE_DEBUG=1 shows the traceback instead."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands by section; typer would put all groups after all commands."""
+        sections: dict[str, list[str]] = {section: [] for section in SECTIONS}
+        for name, command in self.commands.items():
+            sections.setdefault(getattr(command, "rich_help_panel", None) or OPERATE, []).append(name)
+        return [name for names in sections.values() for name in names]
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -82,6 +89,7 @@ backends = typer.Typer(help="Add, remove, list and check backends.")
 
 
 START, CALLS, ACCESS, OPERATE = "Set up and start", "Call and observe", "Access", "Operate"
+SECTIONS = (START, CALLS, ACCESS, OPERATE)
 """Sections of `gatehouse --help`."""
 
 

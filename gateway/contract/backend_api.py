@@ -60,6 +60,8 @@ class Manifest:
     dry run of any other writing tool."""
     idempotency_keys: frozenset[str] = frozenset()
     """Writing tools that honour `_meta.idempotencyKey`: a repeated call with the same key does not write again."""
+    tasks: tuple[str, ...] = ()
+    """Tools, or patterns of tools, whose calls may become tasks: they may run longer than a connection lasts."""
     executor: bool = False
     """The module works on local files: several replicas need one shared `files_dir`."""
     scopes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -289,7 +291,7 @@ class Host(Protocol):
         ...
 
     def folder(self, caller: Caller) -> Path:
-        """Return the tenant's folder under `files_dir`, creating it if needed."""
+        """Return the absolute path of the tenant's folder under `files_dir`, creating it if needed."""
         ...
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:

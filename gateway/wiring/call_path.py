@@ -20,6 +20,7 @@ from gateway.stages.limit import Limit
 from gateway.stages.pipeline import compose
 from gateway.stages.resolve import Resolve
 from gateway.stages.share import Share
+from gateway.stages.task import Task
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
@@ -39,6 +40,10 @@ class CallPaths:
     """For notifications and responses, which only count against the rate limits."""
     running_calls: Callable[[], list[Call]]
     """The calls that run at a backend now, or wait for capacity there."""
+    tasks: Callable[[Handler], Handler]
+    """Wraps the handler of requests about tasks, which asks the policies itself."""
+    guard: Stage
+    """Checks and cleans a result."""
 
 
 def build_call_paths(
@@ -52,12 +57,13 @@ def build_call_paths(
     share: Share,
     held_calls: HeldCalls,
 ) -> CallPaths:
-    calls, deadline = settings.calls, Deadline()
+    calls, deadline, guard = settings.calls, Deadline(), Guard(settings.calls.max_result_bytes)
     # The order matters:
     # - `trace` and `audit` are outermost: they see every outcome.
     # - `limit` charges every call, including those that a later stage rejects.
     # - `resolve` gives hidden and unknown names the same error.
     # - `validate` checks the arguments before the policies see them.
+    # - `task` is after all stages that may refuse the call, so a refusal is an answer and not a failed task.
     # - `guard` and `deadline` bound the backend's result and time.
     # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
@@ -68,7 +74,8 @@ def build_call_paths(
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
             ("approve", Approve(approvals, recheck(policy.decide), held_calls)),
-            ("guard", Guard(calls.max_result_bytes)),
+            ("task", Task()),
+            ("guard", guard),
             ("deadline", deadline),
             ("share", share),
         ),
@@ -77,7 +84,15 @@ def build_call_paths(
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
     charged = compose((("limit", limit),), _empty_result)
-    return CallPaths(call, short, lambda reason: compose(begin, _raise(reason), "edge"), charged, deadline.running)
+    return CallPaths(
+        full=call,
+        short=short,
+        refusal=lambda reason: compose(begin, _raise(reason), "edge"),
+        charge_only=charged,
+        running_calls=deadline.running,
+        tasks=partial(compose, begin),
+        guard=guard,
+    )
 
 
 async def _empty_result(call: Call) -> Result:

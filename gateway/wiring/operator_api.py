@@ -203,7 +203,13 @@ class BackendHealthReporter:
             "quarantined": dict(snapshot.quarantined),
             "suspicious": dict(snapshot.suspicious),
             "changed": [
-                {"tool": each.tool, "parts": list(each.parts), "at": each.at, "accepted": each.accepted}
+                {
+                    "tool": each.tool,
+                    "parts": list(each.parts),
+                    "at": each.at,
+                    "accepted": each.accepted,
+                    "accepted_by": each.accepted_by,
+                }
                 for each in (await self._rows.list_changes(namespace, tenant) if not backend.trusted else ())
             ],
         }

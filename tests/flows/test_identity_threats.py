@@ -202,6 +202,7 @@ OPEN = {
     "/authorize",
     "/token",
     "/register",
+    "/oauth/callback/{provider}",  # end of the sign-in at a provider; shows an error without a pending sign-in
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
@@ -229,7 +230,7 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
     modules: dict[str, Any] = {name: {"module": f"backends.{name}"} for name in ("core", "roblox", "godot")}
     modules["roblox"]["options"] = {"bridge_enabled": True}
     async with start(auth=FREE, backends=modules) as gateway:
-        routes, sockets = _routes(gateway.app.plain_routes.routes)
+        routes, sockets = _routes(gateway.app.plain_routes.build().routes)
         for route in gateway.app.module_routes.served():
             if isinstance(route, HttpRoute):
                 routes.setdefault(route.path, set()).add(route.method)
@@ -267,7 +268,7 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
 
 async def test_threat_37_every_operator_route_requires_the_admin_scope(start: Any) -> None:
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
-        routes, _ = _routes(gateway.app.plain_routes.routes)
+        routes, _ = _routes(gateway.app.plain_routes.build().routes)
         operator_routes = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
         assert len(operator_routes) > 2
         # The call and write scopes do not include administration.

@@ -165,7 +165,8 @@ def test_cursor_that_was_not_issued_is_rejected(cursor: str) -> None:
 def test_page_is_encoded_once_per_era() -> None:
     view = make_view(FakeBackend())
     assert view.page("tools/list", None, MODERN) is view.page("tools/list", None, MODERN)
-    assert view.page("tools/list", None, "2024-11-05") is view.page("tools/list", None, "2025-11-25")
+    assert view.page("tools/list", None, "2024-11-05") is view.page("tools/list", None, "2025-06-18")
+    assert view.page("tools/list", None, "2025-11-25") is view.page("tools/list", None, "2025-11-25")
 
 
 def test_output_schema_that_is_not_an_object_is_removed_for_the_handshake_era() -> None:
