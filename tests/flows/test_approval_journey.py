@@ -10,8 +10,9 @@ from playwright.async_api import Page, expect
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from gateway.cli.failure import CALL_FAILED
+from gateway.contract import Caller
 from gateway.contract.caller import ADMIN, APPROVE, DEFAULT_SCOPES
-from tests.conftest import Running
+from tests.conftest import Running, run_gateway
 from tests.flows.approval_site import SECRET, ApprovalSite, approval_site, webhook_receiver
 from tests.flows.process import run
 from tests.flows.test_console import accessibility_violations
@@ -156,3 +157,27 @@ async def test_another_person_approves_by_command_and_the_call_runs_once(
         denied = await command(site.bob, "approvals", "deny", second, "--reason", "enough")
         assert denied.stdout == "denied danger.drop for alice\n"
     assert site.dropped() == ["by-command"]
+
+
+async def test_caller_approves_by_command_where_policy_lets_the_caller_approve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    backends = {"danger": {"module": "tests.flows.fixtures.danger", "effects": {"dr*": 3}}}
+    async with run_gateway(tmp_path, backends=backends) as gateway:
+
+        async def command(*words: str) -> Any:
+            return await asyncio.to_thread(
+                run, tmp_path, *words, GATEHOUSE_URL=gateway.url, GATEHOUSE_TOKEN=gateway.key
+            )
+
+        listed = await command("tools")
+        assert ["danger_drop", "destructive"] in [line.split()[:2] for line in listed.stdout.splitlines()]
+        call = ("call", "danger_drop", '{"name": "mine"}')
+        refused = await command(*call)
+        assert refused.returncode == CALL_FAILED
+        assert "repeat the command with --approve to approve the call" in refused.stderr
+        assert (await command(*call, "--approve")).stdout == "dropped mine\n"
+        route = gateway.app.catalogue.full_view().tools["danger.drop"]
+        explained = gateway.app.policy_explainer.explain(Caller("default", "alice"), "danger.drop", {}, False)
+        assert route.effect == explained["effect"] == 3  # the same in console, policy and command
