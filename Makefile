@@ -11,7 +11,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test faults image lock chart clean
+.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test public-servers faults image lock chart clean
 
 run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 	@$(RUN)/bin/gatehouse serve
@@ -88,6 +88,9 @@ conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance
 	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
+
+public-servers: $(READY)  ## eight public MCP servers under each `trust` (downloads them; `tests/flows/test_public_servers.py` alone runs three)
+	@GATEHOUSE_PUBLIC_SERVERS=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest -n 0 tests/flows/test_public_servers.py
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults

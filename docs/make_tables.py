@@ -101,6 +101,20 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "work continues after access ended",
         "tasks of suspended tenants, revoked credentials and deleted users stop",
     ),
+    62: (
+        "another call runs than the one that was approved",
+        "an approval is bound to tenant, caller, tool, arguments, definition and policy version; it is used once and"
+        " expires",
+    ),
+    63: (
+        "arguments that deceive an approver or a model",
+        "approvers see all arguments, with hidden characters as escapes, or cannot approve; no MCP tool decides",
+    ),
+    64: (
+        "approval by someone who may not approve",
+        "only other users of the named group with the scope mcp:approve, which no MCP client gets; forms carry a token"
+        " of the session",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

@@ -162,6 +162,8 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
+    needs_approval: bool = False
+    """Whether the effect calls for approval, by `trust` of the backend; policies decide whether it is required."""
     allows_dry_run: bool = False
     """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
     may_repeat: bool = True

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from gateway.approvals.held_calls import HeldCalls
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Call, Handler, Result, Stage
 from gateway.policy.decisions import Authorizer
@@ -54,6 +55,7 @@ def build_call_paths(
     audit: Audit,
     limit: Limit,
     share: Share,
+    held_calls: HeldCalls,
 ) -> CallPaths:
     calls, deadline, guard = settings.calls, Deadline(), Guard(settings.calls.max_result_bytes)
     # The order matters:
@@ -71,7 +73,7 @@ def build_call_paths(
             ("resolve", Resolve(RouteLookup(catalogue), policy.tenant_denial)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
-            ("approve", Approve(approvals, recheck(policy.decide))),
+            ("approve", Approve(approvals, recheck(policy.decide), held_calls)),
             ("task", Task()),
             ("guard", guard),
             ("deadline", deadline),
