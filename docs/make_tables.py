@@ -73,6 +73,15 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
         " a change that one process reads is denied by all of them within a second",
     ),
+    43: (
+        "audit records removed with access to the database",
+        "keyed hash chains, numbers per writer and anchors outside the database; `gatehouse audit verify` also reports"
+        " records that a crash lost",
+    ),
+    44: (
+        "a write that leaves no audit record",
+        "a record is committed before a call that may write is sent; without it the call is refused",
+    ),
 }
 """The threats of the security model and their mitigations."""
 
