@@ -82,6 +82,11 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "a write that leaves no audit record",
         "a record is committed before a call that may write is sent; without it the call is refused",
     ),
+    45: (
+        "unknown names make the gateway flood a server with list requests",
+        "only the backend that the name belongs to is read, calls join a read in progress, and a tenant whose name was"
+        " not found has it read again only after ten seconds",
+    ),
 }
 """The threats of the security model and their mitigations."""
 
