@@ -87,6 +87,10 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "only the backend that the name belongs to is read, calls join a read in progress, and a tenant whose name was"
         " not found has it read again only after ten seconds",
     ),
+    46: (
+        "one tenant slows down or breaks the calls of another",
+        "limits, shares, queues and breakers per tenant; `make isolation` measures twenty ways to misbehave",
+    ),
 }
 """The threats of the security model and their mitigations."""
 
