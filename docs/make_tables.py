@@ -73,6 +73,24 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
         " a change that one process reads is denied by all of them within a second",
     ),
+    43: (
+        "audit records removed with access to the database",
+        "keyed hash chains, numbers per writer and anchors outside the database; `gatehouse audit verify` also reports"
+        " records that a crash lost",
+    ),
+    44: (
+        "a write that leaves no audit record",
+        "a record is committed before a call that may write is sent; without it the call is refused",
+    ),
+    45: (
+        "unknown names make the gateway flood a server with list requests",
+        "only the backend that the name belongs to is read, calls join a read in progress, and a tenant whose name was"
+        " not found has it read again only after ten seconds",
+    ),
+    46: (
+        "one tenant slows down or breaks the calls of another",
+        "limits, shares, queues and breakers per tenant; `make isolation` measures twenty ways to misbehave",
+    ),
     50: (
         "mix-up of identity providers",
         "each provider has its own redirect address, the issuer of the redirect and of the ID token is checked",

@@ -27,7 +27,7 @@ from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.share import Share, ShareBounds
 from gateway.state.approvals import Approvals
 from gateway.state.catalogue_rows import CatalogueRows
@@ -37,6 +37,7 @@ from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
 from gateway.upstream.remote import RemoteBackend
+from gateway.wiring.anchor_webhook import AnchorWebhook
 from gateway.wiring.approvals import ApprovalWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
@@ -179,10 +180,13 @@ class Gateway:
         telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
         self._exit_stack.push_async_callback(telemetry.close)
         telemetry.export_audit(self.audit)
+        if (url := self.settings.audit.anchor_url) is not None:
+            self._exit_stack.push_async_callback(AnchorWebhook(url, self.audit, self._tasks.spawn).close)
         return telemetry
 
     def _build_call_paths(self, authorizer: Authorizer) -> CallPaths:
         audit = self.settings.audit
+        has_intents = audit.enabled and audit.durability != "grouped"
         return build_call_paths(
             self.settings,
             self.catalogue,
@@ -190,6 +194,7 @@ class Gateway:
             Approvals(self.storage.database),
             self.telemetry.trace,
             Audit(self.audit if audit.enabled else None, report_refusal, strict=audit.durability == "strict"),
+            Intent(self.audit) if has_intents else None,
             self._limit,
             self._share,
             self.approvals.held_calls,

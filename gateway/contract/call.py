@@ -106,6 +106,7 @@ class Record:
         "decision",
         "entered_at",
         "hops",
+        "intent",
         "late_route",
         "notes",
         "outcome",
@@ -125,6 +126,8 @@ class Record:
         self.policies: tuple[str, ...] = ()
         self.context = ""
         """Caller and context as the policies saw them, as JSON; empty without a decision."""
+        self.intent = 0
+        """Number of the audit record that was committed before the call was sent; 0 if there is none."""
         self.late_route: Route | None = None
         """The route, if it was found only after a refresh of the lists."""
         self.outcome: str = "ok"

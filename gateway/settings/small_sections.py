@@ -95,9 +95,16 @@ class AuditSettings(Section):
     """The audit log."""
 
     enabled: bool = Field(default=True, description="Whether calls are recorded.")
-    durability: Literal["grouped", "strict"] = Field(
-        default="grouped",
-        description="Whether records are committed in groups, or before the response is sent (strict).",
+    durability: Literal["grouped", "intent", "strict"] = Field(
+        default="intent",
+        description="When records are committed: in groups, up to 50 ms after the response (grouped); those of calls "
+        "that may write (effect 2 and 3) also before they are sent (intent); in addition all before the response, and "
+        "flushed to the disk (strict). Remote tools count as writes unless `effects` of their backend says otherwise.",
+    )
+    anchor_url: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="Where to POST the ends of the hash chains, once a minute while there are records.",
     )
     keep_days: float = Field(default=365, gt=0, description="Days after which records are deleted.")
     max_records: Count = Field(default=10_000_000, description="Maximum number of records; the oldest are deleted.")

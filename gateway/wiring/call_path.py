@@ -11,7 +11,7 @@ from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import Refusal, RouteLookup
 from gateway.settings import Settings
 from gateway.stages.approve import Approve
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.authorize import Authorize, recheck
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
@@ -53,6 +53,7 @@ def build_call_paths(
     approvals: Approvals,
     trace: Trace,
     audit: Audit,
+    intent: Intent | None,
     limit: Limit,
     share: Share,
     held_calls: HeldCalls,
@@ -65,7 +66,8 @@ def build_call_paths(
     # - `validate` checks the arguments before the policies see them.
     # - `task` is after all stages that may refuse the call, so a refusal is an answer and not a failed task.
     # - `guard` and `deadline` bound the backend's result and time.
-    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `share` is late: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `intent` is last: its record says that the call is sent now.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
@@ -78,6 +80,7 @@ def build_call_paths(
             ("guard", guard),
             ("deadline", deadline),
             ("share", share),
+            *((("intent", intent),) if intent is not None else ()),
         ),
         Dispatch(),
         "dispatch",
