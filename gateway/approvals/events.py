@@ -20,7 +20,7 @@ _DECISIONS: Final = {"approved": "allow", "granted": "allow", "run": "allow", "d
 class ApprovalAudit:
     """Writes one audit record for each event. `put` queues a row of the audit log; None if audit is disabled."""
 
-    def __init__(self, put: Callable[[tuple[Any, ...]], None] | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, put: Callable[[tuple[Any, ...]], object] | None, clock: Callable[[], float] = time.time) -> None:
         self._put = put
         self._clock = clock
 
