@@ -80,7 +80,8 @@ class ConcurrencyLimits(Section):
 class _Backend(Section):
     effects: dict[str, Effect] = Field(
         default={},
-        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or sends data outside.",
+        description="Effect by tool name or pattern, such as delete_*: 0 reads, 1 writes idempotently, 2 writes, "
+        "3 destroys or sends data outside; `gatehouse check` rejects a name that matches no tool.",
     )
     timeouts: dict[str, CallSeconds] = Field(default={}, description="Timeout by tool, in seconds.")
     timeout: CallSeconds | None = Field(
@@ -118,11 +119,19 @@ class ModuleBackend(_Backend):
         return module, attribute or "server"
 
 
+class _RemoteBackend(_Backend, ConcurrencyLimits):
+    trust: Literal["strict", "annotations", "client"] = Field(
+        default="annotations",
+        description="Which tools need approval by their effect: 2 and above (strict), 3 (annotations), or only those "
+        "that effects sets to 3 (client: the users' clients ask); policies that require approval always apply.",
+    )
+
+
 def _transport(text: Any) -> Any:
     return "http" if text in ("streamable-http", "streamableHttp") else text
 
 
-class _HttpBackend(_Backend, ConcurrencyLimits):
+class _HttpBackend(_RemoteBackend):
     headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
     headers_file: dict[str, Path] = Field(default={}, description="Files that contain header values, by header.")
     oauth: OAuthClient | None = Field(default=None, description="OAuth client of the gateway for this server.")
@@ -170,7 +179,7 @@ class OpenApiBackend(_HttpBackend):
         return self.openapi if re.match(r"https?://", self.openapi, re.IGNORECASE) else None
 
 
-class CommandBackend(_Backend, ConcurrencyLimits):
+class CommandBackend(_RemoteBackend):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.auth.client_key import ClientKey
 from gateway.auth.providers.presets import PRESETS, PresetName
 from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.settings.base import Section
@@ -81,6 +80,8 @@ class ProviderSettings(Section):
         if self.client_secret is not None and self.client_key is not None:
             yield ("client_key",), "set either client_secret or client_key, not both"
         if self.client_key is not None:
+            from gateway.auth.client_key import ClientKey  # slow to import, and rarely needed
+
             try:
                 ClientKey(self.client_id, self.client_key.get_secret_value())
             except ValueError as exc:

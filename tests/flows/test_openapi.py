@@ -12,6 +12,7 @@ import pytest
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from gateway.catalogue.effects import effect_of
 from gateway.cli.backend_check import probe
 from gateway.settings import Settings
 from tests.conftest import Running
@@ -99,7 +100,7 @@ async def test_effects_follow_the_methods(served: Running) -> None:
 async def test_entry_overrides_the_effect_of_an_operation(api: RecordingApi, start: Any) -> None:
     async with start(backends={"pets": api.entry(effects={"getPet": 3})}) as gateway:
         await gateway.wait_for_tool("pets_listPets")
-        assert gateway.app.catalogue.snapshots["pets"].backend.manifest.effects["getPet"] == 3
+        assert effect_of(gateway.app.catalogue.snapshots["pets"].backend, {"name": "getPet"}) == 3
 
 
 async def test_parameters_reach_the_api_in_their_places(served: Running, api: RecordingApi) -> None:
