@@ -18,7 +18,7 @@ from gateway.settings import Settings
 from tests.conftest import Running
 from tests.peers.recording_api import RecordingApi, recording_api
 
-HEADERS = {"Authorization": "Bearer s3cret-credential"}
+HEADERS = {"Authorization": "Bearer s3cret-credential", "X-Api-Version": "2024-06-20"}
 
 
 @pytest.fixture
@@ -153,6 +153,7 @@ async def test_threat_69_credential_that_the_api_returns_does_not_reach_the_call
     echoed = await served.post("tools/call", {"name": "pets_echo", "arguments": {}})
     assert "s3cret-credential" not in echoed.text
     assert "[redacted]" in echoed.text
+    assert "2024-06-20" in echoed.text  # a header that is no credential
     missing = await served.post("tools/call", {"name": "pets_getPet", "arguments": {"pet_id": "missing"}})
     assert "s3cret-credential" not in missing.text
 
