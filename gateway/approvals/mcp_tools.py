@@ -69,6 +69,10 @@ class ApprovalTools:
         shown = await self._review.show(call.caller, str(call.arguments["id"]))
         return _result({**shown.to_json(), "url": self._link(shown.row.id)})
 
+    def task_session(self, call: Call) -> str:
+        """No call becomes a task."""
+        return ""
+
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         """Do nothing: the tools never change."""
 
