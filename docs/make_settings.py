@@ -13,6 +13,8 @@ from gateway.settings import (
     IntrospectionSettings,
     IssuerSettings,
     ModuleBackend,
+    OpenApiBackend,
+    OperationPatterns,
     Settings,
     TenantSettings,
     UrlBackend,
@@ -70,6 +72,16 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "`backends.NAMESPACE.oauth`",
         "OAuth client credentials with which the gateway obtains its own token.",
         OAuthClient,
+    ),
+    (
+        "`backends.NAMESPACE`, with `openapi`",
+        "An HTTP API; each operation of its OpenAPI document is a tool.",
+        OpenApiBackend,
+    ),
+    (
+        "`backends.NAMESPACE.include` and `exclude`",
+        "Operations of an API; an operation is selected if any pattern matches. `*` matches any text.",
+        OperationPatterns,
     ),
     (
         "`backends.NAMESPACE`, with `command`",

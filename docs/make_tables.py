@@ -133,6 +133,16 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "only other users of the named group with the scope mcp:approve, which no MCP client gets; forms carry a token"
         " of the session",
     ),
+    68: (
+        "arguments or the document of an API lead a request elsewhere",
+        "path values are percent-encoded and dot segments refused, header values are printable ASCII, the address comes"
+        " from the entry alone, and redirects are not followed",
+    ),
+    69: (
+        "a caller sends or reads the credential of an API",
+        "credentials and hop-by-hop headers are never arguments; the entry's credential goes to its own origin only and"
+        " is removed from responses",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from gateway.cli.failure import BAD_SETTINGS, CommandError, print_stderr
 from gateway.cli.load_settings import WILDCARD_HOSTS, add_module_paths, read_settings
 from gateway.cli.output import open_output
-from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, OpenApiBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
 from gateway.wiring.policy import check_policies
 
@@ -39,6 +39,8 @@ def describe_entry(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
             return ConfiguredBackend(namespace, "module", ":".join(backend.target), backend.enabled)
         case UrlBackend():
             return ConfiguredBackend(namespace, "url", backend.url, backend.enabled, backend.trust)
+        case OpenApiBackend():
+            return ConfiguredBackend(namespace, "openapi", backend.url, backend.enabled, backend.trust)
         case CommandBackend():
             # Arguments may hold secrets; the program's name does not.
             return ConfiguredBackend(namespace, "command", backend.command, backend.enabled, backend.trust)
