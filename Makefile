@@ -77,13 +77,13 @@ engines: $(READY)  ## fetch the real engines that tests run
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
-.PHONY: kubernetes
-kubernetes: $(READY)  ## build the real kube-apiserver that tests run, and get etcd (needs go and apt-get, ten minutes)
-	@$(PY) -m tests.peers.kubernetes
-
 .PHONY: idp-test
 idp-test: $(READY)  ## sign-in with a real Keycloak (Java and mvn; downloads 177 MB once) and the SCIM conformance checks
 	@GATEHOUSE_IDP=keycloak GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/idp tests/flows/test_scim.py
+
+.PHONY: kubernetes
+kubernetes: $(READY)  ## build the real kube-apiserver that tests run, and get etcd (needs go and apt-get, ten minutes)
+	@$(PY) -m tests.peers.kubernetes
 
 launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
 	@$(PY) -m tests.backends.launch.corpus

@@ -18,7 +18,7 @@ import httpx
 
 from gateway.approvals.messages import ApprovalNotice, WebhookFormat, email_message, sign_webhook, webhook_body
 from gateway.errors import Fault
-from gateway.state.approval_deliveries import ApprovalDeliveries, Delivery
+from gateway.state.approval_deliveries import ApprovalDeliveries, ApprovalDelivery
 from gateway.state.approval_rows import ApprovalRow, ApprovalRows
 
 log = logging.getLogger("gatehouse.approvals")
@@ -169,7 +169,7 @@ class ApprovalNotifier:
     def _poll_seconds(self) -> float:
         return min(_POLL_SECONDS, *self._retry_seconds) if self._retry_seconds else _POLL_SECONDS
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    async def _deliver(self, delivery: ApprovalDelivery) -> None:
         channel, row = self._channels.get(delivery.channel), await self._rows.get(delivery.tenant, delivery.approval_id)
         if row is None or row.state != "waiting" or row.expires_at <= self._clock():
             await self._deliveries.finish(delivery.id)  # no one needs to decide any more
@@ -187,7 +187,7 @@ class ApprovalNotifier:
         else:
             await self._deliveries.finish(delivery.id)
 
-    async def _retry(self, delivery: Delivery, error: str) -> None:
+    async def _retry(self, delivery: ApprovalDelivery, error: str) -> None:
         attempt = delivery.attempts + 1
         last = attempt > len(self._retry_seconds)
         log.warning(
@@ -201,7 +201,7 @@ class ApprovalNotifier:
         retry_at = None if last else self._clock() + self._retry_seconds[attempt - 1]
         await self._deliveries.fail(delivery.id, error, retry_at)
 
-    def _notice(self, delivery: Delivery, row: ApprovalRow) -> ApprovalNotice:
+    def _notice(self, delivery: ApprovalDelivery, row: ApprovalRow) -> ApprovalNotice:
         return ApprovalNotice(
             id=delivery.id,
             approval_id=row.id,

@@ -59,6 +59,7 @@ async def approval(request: PageRequest, id: str) -> ConsolePage:
     body = markup(
         h.h1(row.tool, " ", effect(row.effect)),
         h.p(_state(held), " ", row.reason, class_="sentence"),
+        card("Arguments", note, arguments, id="arguments"),
         h.div(
             card(
                 "Call",
@@ -78,7 +79,6 @@ async def approval(request: PageRequest, id: str) -> ConsolePage:
             card("Decision", _decisions(held), _form(request, held), id="decision"),
             class_="columns",
         ),
-        card("Arguments", note, arguments, id="arguments"),
         h.p(h.a("All approvals", href=request.url("approvals"))),
     )
     return ConsolePage(f"Approval of {row.tool}", body, "approvals")
@@ -119,7 +119,7 @@ def _held_table(request: PageRequest, caption: str, held: list[HeldCall], empty:
         ]
         for each in held
     ]
-    return table(caption, ("Asked", "Status", "Tool", "Caller", "Approvers", "Expires"), rows, empty)
+    return table(caption, ("Asked", "Status", "Tool", "Caller", "Approvers", "Expires"), rows, empty, "calls")
 
 
 def _grant_table(request: PageRequest, grants: list[GrantRow]) -> Html:
@@ -140,7 +140,7 @@ def _grant_table(request: PageRequest, grants: list[GrantRow]) -> Html:
         for each in grants
     ]
     columns = ("Tool", "Caller", "For", "Approver", "Ends", "")
-    return table("Active grants", columns, rows, "There are no active grants.")
+    return table("Active grants", columns, rows, "There are no active grants.", "calls")
 
 
 def _state(held: HeldCall) -> Html:
@@ -160,7 +160,7 @@ def _decisions(held: HeldCall) -> Html | None:
         ]
         for each in held.decisions
     ]
-    return table("Decisions", ("Approver", "Decision", "For", "Reason", "At"), rows, "")
+    return table("Decisions", ("Approver", "Decision", "For", "Reason", "At"), rows, "", "calls")
 
 
 def _form(request: PageRequest, held: HeldCall) -> Html:

@@ -12,7 +12,7 @@ CLAIM_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ApprovalDelivery:
     """One notification to one channel."""
 
     id: str
@@ -41,18 +41,18 @@ class ApprovalDeliveries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim(self, now: float, limit: int = 20) -> list[Delivery]:
+    async def claim(self, now: float, limit: int = 20) -> list[ApprovalDelivery]:
         """Claim notifications that are due. No other process gets them before `CLAIM_SECONDS` have passed."""
         async with self._database.reading() as connection:
             due = (await connection.execute(_DUE, {"now": now, "limit": limit})).all()
         if not due:
             return []
-        claimed: list[Delivery] = []
+        claimed: list[ApprovalDelivery] = []
         async with self._database.transaction() as connection:
             for row in due:
                 values = {"id": row.id, "next_at": row.next_at, "until": now + CLAIM_SECONDS}
                 if (await connection.execute(_CLAIM, values)).rowcount == 1:
-                    claimed.append(Delivery(row.id, row.tenant, row.approval_id, row.channel, row.attempts))
+                    claimed.append(ApprovalDelivery(row.id, row.tenant, row.approval_id, row.channel, row.attempts))
         return claimed
 
     async def finish(self, id: str) -> None:
