@@ -269,7 +269,7 @@ def _is_listed(operation: Operation, call: Call) -> bool:
 
     The document may have been read again before the lists were compared.
     """
-    schema = call.route.definition.get("inputSchema", {}) if call.route is not None else {}
+    schema: Json = call.route.definition.get("inputSchema", {}) if call.route is not None else {}
     return schema.get(DIGEST_KEYWORD, operation.digest) == operation.digest
 
 
