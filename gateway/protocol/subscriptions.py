@@ -204,12 +204,15 @@ class ListenHandler:
         subscriptions: Subscriptions,
         limits: StreamLimits,
         open_task_id: Callable[[Caller, Json], str | None],
+        follow_tasks: Callable[[Call, frozenset[str]], Coroutine[Any, Any, None]],
     ) -> None:
-        """`open_task_id` returns None for a task that the caller does not own."""
+        """`open_task_id` returns None for a task that the caller does not own; `follow_tasks` announces changes of
+        tasks that servers run."""
         self._catalogue = catalogue
         self._subscriptions = subscriptions
         self._limits = limits
         self._open_task_id = open_task_id
+        self._follow_tasks = follow_tasks
 
     async def __call__(self, call: Call) -> Result:
         with self._limits.hold(call.caller, "subscriptions"):
@@ -236,6 +239,7 @@ class ListenHandler:
 
         # Attached before the acknowledgement is sent, so that no change in between is lost.
         listener = self._subscriptions.attach(map_change)
+        following = asyncio.create_task(self._follow_tasks(call, task_ids)) if task_ids else None
         try:
             await self._subscriptions.set_interest(listener, call.caller, call.client, frozenset(targets))
             await call.wire.notify(
@@ -244,6 +248,8 @@ class ListenHandler:
             while (notification := await listener.next()) is not None:
                 await call.wire.notify(*notification)
         finally:
+            if following is not None:
+                following.cancel()
             self._subscriptions.detach(listener)
             self._subscriptions.drop_interest(listener)
         return {"_meta": meta}

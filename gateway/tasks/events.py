@@ -7,7 +7,7 @@ from gateway.contract import ListChange
 
 
 class TaskEvents:
-    """Changes of tasks, by the id that the client has. Lossy: a waiting request also reads the database now and then."""
+    """Changes of tasks, by the id that the client has. Lossy: a waiting request also polls the database."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.contract import Bus, Call, Handler, Json, ListChange, NullWire, Record, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.state.task_rows import TaskRow, TaskState
+from gateway.state.task_rows import TERMINAL, TaskRow, TaskState
 from gateway.tasks.content import restore_caller, store_call
 from gateway.tasks.descriptions import with_related_task
 from gateway.tasks.ids import TaskReference
@@ -22,6 +22,8 @@ WORKER: Final = "worker"
 """The session of a task that lives in a process of one worker."""
 _STATES: Final = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
 _REQUEST_SECONDS: Final = 60.0
+FOLLOW_SECONDS: Final = 1.0
+"""Time between two questions for the status of a task that a client listens to."""
 _MAX_ID_CHARS: Final = 8192
 Guard = Callable[[Call, Handler], Awaitable[Result]]
 
@@ -203,20 +205,33 @@ class UpstreamTasks:
 
     # ---- notifications ----
 
-    async def on_status(self, namespace: str, principal: str, params: Json) -> None:
-        """Announce a status notification of a server to the owner of the task."""
-        for row in await self._service.rows.list(principal.partition("/")[0], principal, 200, 0):
-            if row.kind != "upstream" or row.namespace != namespace:
-                continue
-            upstream = cast("Json", self._service.content.open(row.id, "upstream", row.upstream))
-            if upstream.get("id") != params.get("taskId"):
-                continue
-            await self._service.rows.set_upstream_state(row.id, state=_state(params))
-            shown = {**params, "taskId": row.public_id}
-            await self._service.announce_change(
-                namespace, ListChange("task", row.public_id, row.principal, {"modern": shown, "handshake": shown})
-            )
-            return
+    async def follow(self, call: Call, ids: frozenset[str]) -> None:
+        """Announce changes of these tasks of servers until all have ended; for a client that listens to them."""
+        while ids:
+            ended = {id for id in ids if not await self._look_at(call, id)}
+            ids -= ended
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _look_at(self, call: Call, public_id: str) -> bool:
+        """Ask the server for the status of a task, and announce it if it changed. Returns whether to ask again."""
+        service = self._service
+        reference = service.ids.open(call.caller.principal, public_id)
+        row = await service.rows.find(reference.id) if reference is not None else None
+        if row is None or row.kind != "upstream" or row.is_terminal:
+            return False
+        request = service.content.open_request(row.id, row.request)
+        route = self._find_route(replace(call, params=request.params)) if request is not None else None
+        if route is None:
+            return False
+        try:
+            task = await self.request(replace(call, route=route), row, "tasks/get", {})
+        except (Fault, ForeignError):
+            return True
+        if _state(task) != row.state:
+            shown = {key: value for key, value in task.items() if key not in ("resultType", "_meta")}
+            change = ListChange("task", public_id, row.principal, {"modern": shown, "handshake": shown})
+            await service.announce_change(row.namespace, change)
+        return _state(task) not in TERMINAL
 
 
 def unknown_task() -> ForeignError:

@@ -53,7 +53,7 @@ class McpProtocol:
         self.router = EraRouter(
             ModernEra(
                 context,
-                ListenHandler(catalogue, subscriptions, self.stream_limits, context.open_task_id),
+                ListenHandler(catalogue, subscriptions, self.stream_limits, context.open_task_id, context.follow_tasks),
                 MultiRound(seal),
                 keep_alive,
                 self.parked_calls,

@@ -26,7 +26,7 @@ from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
-from gateway.contract.caller import ADMIN, SCOPES
+from gateway.contract.caller import ADMIN, APPROVE, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
 from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
@@ -79,7 +79,7 @@ class Identity:
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
         self._scopes = KnownScopes()
-        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
+        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN, APPROVE})
 
     @classmethod
     async def open(
@@ -152,7 +152,7 @@ class Identity:
         The local owner, who administers the gateway, gets each of them.
         """
         self._scopes.set_modules(scopes)
-        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
+        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN, APPROVE})
         if self._settings.auth.mode != "embedded" or not self.local:
             return
         owner = await self.users.find(*LOCAL_OWNER)
@@ -286,7 +286,9 @@ class Identity:
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
 
         def documents() -> tuple[Json, Json]:
-            described = server_metadata(self._public_url, self._scopes, documents=by_document)
+            # `mcp:approve` is for the console only, so clients are not invited to request it.
+            offered = [scope for scope in self._scopes if scope != APPROVE]
+            described = server_metadata(self._public_url, offered, documents=by_document)
             return described, openid_metadata(described)
 
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
@@ -374,7 +376,7 @@ def console_client(url: str) -> "RegisteredClient":
         redirect_uris=(f"{url}/console/signed-in",),
         auth_method="none",
         grant_types=("authorization_code",),
-        scopes=(ADMIN,),
+        scopes=(ADMIN, APPROVE),
         first_party=True,
     )
 

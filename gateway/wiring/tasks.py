@@ -51,6 +51,7 @@ class Tasks:
         self.running = service.running
         """The tasks that run in this worker."""
         upstream = UpstreamTasks(service, paths.guard, bus, self._find_route)
+        self.follow = upstream.follow
         self._calls = TaskCalls(service, upstream, paths.full, paths.refusal, self._find_route)
         self.call_handler = self._calls
         self.supervisor = TaskSupervisor(service, self._calls.resume, is_authorized, worker_events.publish)

@@ -26,6 +26,8 @@ from mcp_types import (
 )
 from pydantic import Field
 
+from tests.conformance.sdk_server import SingleEraApp
+
 Json = dict[str, Any]
 Context = ServerRequestContext[Any, Any]
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -250,4 +252,5 @@ def _now() -> str:
 
 
 if __name__ == "__main__":
-    uvicorn.run(build().streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), http="h11", log_level="warning")
+    app = SingleEraApp(build().streamable_http_app(), "modern")
+    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), http="h11", log_level="warning")

@@ -138,11 +138,14 @@ class Rig:
             tool_handler=call_handler,
             task_handler=call_handler,
             open_task_id=lambda caller, params: None,
+            follow_tasks=_follow_none,
         )
 
     def _build_router(self, context: EndpointContext, seal: TokenSeal) -> EraRouter:
         """Build both protocol eras."""
-        listen = ListenHandler(self.catalogue, self.subscriptions, self.stream_limits, context.open_task_id)
+        listen = ListenHandler(
+            self.catalogue, self.subscriptions, self.stream_limits, context.open_task_id, context.follow_tasks
+        )
         sessions, worker_events = McpSessions(seal, self.session_store), WorkerEvents(self.bus)
         self.legacy_era = LegacyEra(
             context,
@@ -282,3 +285,7 @@ class Rig:
     ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
         headers = {"mcp-session-id": session, "last-event-id": last_event_id, "accept": "text/event-stream"}
         return self.begin(b"", headers, verb="GET", **more)
+
+
+async def _follow_none(call: Call, ids: frozenset[str]) -> None:
+    """There are no tasks."""
