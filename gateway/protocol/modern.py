@@ -40,7 +40,6 @@ from gateway.protocol.context import (
     Refusal,
     decode_in_thread,
     find_route,
-    find_task_route,
     make_list_handler,
     require_view,
 )
@@ -288,8 +287,6 @@ class ModernEra:
         request, method, params = inbound.http_request, inbound.message.method, inbound.message.params
         check_params(method, params)
         if method not in BACKEND_METHODS:
-            if method in MODERN_TASK_METHODS:
-                return find_task_route(self._context, request.caller, inbound.view, params), params, None
             return None, params, None
         route, params = find_route(inbound.view, method, params)
         if route is not None and route.header_schema is not None:

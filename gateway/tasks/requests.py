@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from gateway.contract import HANDSHAKE_TASKS_SINCE, TASKS_EXTENSION, Call, Json, Result, declares_tasks
+from msgspec.structs import replace
+
+from gateway.contract import HANDSHAKE_TASKS_SINCE, TASKS_EXTENSION, Call, Json, Result, Route, declares_tasks
 from gateway.errors import ForeignError
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.sealed_tokens import SealedCursorCodec
@@ -37,6 +39,7 @@ class TaskRequests:
         cursors: SealedCursorCodec,
         authorize: Callable[[Call, Json], None],
         wake: Callable[[TaskRow], None],
+        find_route: Callable[[Call], Route | None],
     ) -> None:
         """`wake` tells the worker of a task that a client cancelled or answered it."""
         self._service = service
@@ -45,6 +48,7 @@ class TaskRequests:
         self._cursors = cursors
         self._authorize = authorize
         self._wake = wake
+        self._find_route = find_route
 
     async def __call__(self, call: Call) -> Result:
         if call.client.modern:
@@ -57,7 +61,7 @@ class TaskRequests:
             raise ForeignError(_METHOD_NOT_FOUND, "Method not found", call.method)
         if call.method == "tasks/list":
             return await self._list(call)
-        row = await self._find(call)
+        call, row = await self._find(call)
         match call.method:
             case "tasks/get":
                 return await self._get(call, row)
@@ -68,16 +72,21 @@ class TaskRequests:
             case _:
                 return await self._result(call, row)
 
-    async def _find(self, call: Call) -> TaskRow:
+    async def _find(self, call: Call) -> tuple[Call, TaskRow]:
+        """Return the task, and the call with the route of the task's tool."""
         reference = self._service.ids.open(call.caller.principal, call.params["taskId"])
         row = await self._service.rows.find(reference.id) if reference is not None else None
-        if row is None or call.route is None or row.principal != call.caller.principal:
+        request = self._service.content.open_request(row.id, row.request) if row is not None else None
+        if row is None or request is None or row.principal != call.caller.principal:
             raise unknown_task()
-        request = self._service.content.open_request(row.id, row.request)
-        if request is None:
+        route = self._find_route(replace(call, params=request.params))
+        if route is None:
             raise unknown_task()
+        # Not before: a request about a task does not count against the limits of its tool.
+        call.record.late_route = route
+        call = replace(call, route=route)
         self._authorize(call, request.params)
-        return row
+        return call, row
 
     async def _get(self, call: Call, row: TaskRow) -> Json:
         if row.kind == "upstream":
