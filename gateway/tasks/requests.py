@@ -7,12 +7,13 @@ arguments of the original call, so a caller that lost access to the tool loses a
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
 from gateway.contract import HANDSHAKE_TASKS_SINCE, TASKS_EXTENSION, Call, Json, Result, Route, declares_tasks
-from gateway.errors import ForeignError
+from gateway.errors import Fault, ForeignError
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.sealed_tokens import SealedCursorCodec
 from gateway.state.task_rows import TaskRow
@@ -22,6 +23,8 @@ from gateway.tasks.running import TaskService
 from gateway.tasks.upstream_tasks import UpstreamTasks, unknown_task
 
 PAGE_SIZE: Final = 20
+LIST_SECONDS: Final = 5.0
+"""How long a list waits for the status of a task at its server."""
 _POLL_SECONDS: Final = 0.5
 _MISSING_CAPABILITY: Final = -32021
 _METHOD_NOT_FOUND: Final = -32601
@@ -204,7 +207,18 @@ class TaskRequests:
         cursor: Any = call.params.get("cursor")
         page = self._cursors.read("tasks/list", cursor) if cursor is not None else 0
         rows = await self._service.rows.list(call.caller.tenant, call.caller.principal, PAGE_SIZE + 1, page * PAGE_SIZE)
-        result: Json = {"tasks": [self._handshake_task(row) for row in rows[:PAGE_SIZE]]}
+        result: Json = {"tasks": await asyncio.gather(*(self._list_item(call, row) for row in rows[:PAGE_SIZE]))}
         if len(rows) > PAGE_SIZE:
             result["nextCursor"] = self._cursors.mint("tasks/list", page + 1)
         return result
+
+    async def _list_item(self, call: Call, row: TaskRow) -> Json:
+        """Describe one task; the server of a task that it runs is asked, and if it does not answer, the last known
+        status is shown."""
+        if row.kind == "upstream" and not row.is_terminal:
+            request = self._service.content.open_request(row.id, row.request)
+            route = self._find_route(replace(call, params=request.params)) if request is not None else None
+            if route is not None:
+                with suppress(Fault, ForeignError):
+                    return await self._upstream.request(replace(call, route=route), row, "tasks/get", {}, LIST_SECONDS)
+        return self._handshake_task(row)
