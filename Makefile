@@ -11,7 +11,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test faults image lock chart clean
+.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test public-servers faults isolation image lock chart clean
 
 run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 	@$(RUN)/bin/gatehouse serve
@@ -60,7 +60,7 @@ chart-test: $(READY)  ## the Helm chart alone: rendered, validated, started and 
 install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
-	@$(PY) -m bench.in_process
+	@$(PY) -m bench.in_process all
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.limits
 	@$(PY) -m bench.workers
@@ -77,6 +77,14 @@ engines: $(READY)  ## fetch the real engines that tests run
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
+.PHONY: idp-test
+idp-test: $(READY)  ## sign-in with a real Keycloak (Java and mvn; downloads 177 MB once) and the SCIM conformance checks
+	@GATEHOUSE_IDP=keycloak GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/idp tests/flows/test_scim.py
+
+.PHONY: kubernetes
+kubernetes: $(READY)  ## build the real kube-apiserver that tests run, and get etcd (needs go and apt-get, ten minutes)
+	@$(PY) -m tests.peers.kubernetes
+
 launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
 	@$(PY) -m tests.backends.launch.corpus
 
@@ -85,12 +93,18 @@ conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
 
+public-servers: $(READY)  ## eight public MCP servers under each `trust` (downloads them; `tests/flows/test_public_servers.py` alone runs three)
+	@GATEHOUSE_PUBLIC_SERVERS=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest -n 0 tests/flows/test_public_servers.py
+
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
 
 .PHONY: task-kills
 task-kills: $(READY)  ## 200 tasks on three replicas while each replica is killed in turn
 	@$(PY) -m tests.faults tasks-killed
+
+isolation: $(READY)  ## one tenant misbehaves in twenty ways, another calls at a steady rate: a table, in a quarter of an hour
+	@$(PY) -m tests.isolation
 
 image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
 	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))

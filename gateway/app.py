@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from starlette.types import ASGIApp
 
+from gateway.approvals.mcp_tools import NAMESPACE, ApprovalTools
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
 from gateway.contract import Json
+from gateway.contract.caller import ADMIN, APPROVE
 from gateway.contract.distribution import installed_version
 from gateway.edge.correlation import correlate
 from gateway.edge.deferred_app import DeferredApp
 from gateway.edge.health import HealthProbes, for_operators
-from gateway.edge.mcp_endpoint import McpEndpoint, RequestRouter
+from gateway.edge.mcp_endpoint import Authenticate, McpEndpoint, RequestRouter
 from gateway.edge.module_routes import ModuleRoutes
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import EndpointContext
@@ -25,7 +27,7 @@ from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.share import Share, ShareBounds
 from gateway.state.approvals import Approvals
 from gateway.state.catalogue_rows import CatalogueRows
@@ -35,6 +37,8 @@ from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
 from gateway.upstream.remote import RemoteBackend
+from gateway.wiring.anchor_webhook import AnchorWebhook
+from gateway.wiring.approvals import ApprovalWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
@@ -126,7 +130,10 @@ class Gateway:
         self.identity = await self._open_identity(windows)
         self.keys = self.identity.keys
         self.policies = await open_policies(settings)
-        authorizer = Authorizer(self.tenants.get, self.policies)
+        self._authorizer = authorizer = Authorizer(self.tenants.get, self.policies)
+        self.approvals = ApprovalWiring.build(
+            settings, storage.database, storage.audit, settings.server.operators_url(self.public_url), on_close
+        )
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
         self.telemetry = self._open_telemetry(log_lines)
@@ -173,10 +180,13 @@ class Gateway:
         telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
         self._exit_stack.push_async_callback(telemetry.close)
         telemetry.export_audit(self.audit)
+        if (url := self.settings.audit.anchor_url) is not None:
+            self._exit_stack.push_async_callback(AnchorWebhook(url, self.audit, self._tasks.spawn).close)
         return telemetry
 
     def _build_call_paths(self, authorizer: Authorizer) -> CallPaths:
         audit = self.settings.audit
+        has_intents = audit.enabled and audit.durability != "grouped"
         return build_call_paths(
             self.settings,
             self.catalogue,
@@ -184,8 +194,10 @@ class Gateway:
             Approvals(self.storage.database),
             self.telemetry.trace,
             Audit(self.audit if audit.enabled else None, report_refusal, strict=audit.durability == "strict"),
+            Intent(self.audit) if has_intents else None,
             self._limit,
             self._share,
+            self.approvals.held_calls,
         )
 
     def _host_services(self) -> HostServices:
@@ -325,12 +337,27 @@ class Gateway:
             backends_router(operators, self._backend_health.report),
             calls_router(operators, history.visible_tenant, history.calls.find, history.calls.traffic, history.running),
             usage_router(operators, self._usage.report),
+            self._approvals_router(authenticate_active),
             metrics_router(self._render_metrics, authenticate_active, public=identity.local),
         ]
         if self.settings.console.enabled:
             host_allowed, dependencies = self._guard.host_allowed, self._console_dependencies()
             routers.append(open_console(self.settings, self.public_url, host_allowed, dependencies).router())
         return routers
+
+    def _approvals_router(self, authenticate: Authenticate) -> "APIRouter":
+        from gateway.edge.api.approvals import approvals_router
+        from gateway.edge.api.authorization import AdminAuthorization
+
+        gate = self.identity.ip_rate_limiter.gate("approvals", self.settings.limits.api)
+        viewers = AdminAuthorization(authenticate, gate, scopes=(APPROVE, ADMIN))
+        return approvals_router(
+            viewers,
+            self.approvals.review,
+            self._authorizer.is_approver,
+            self.approvals.deliveries.dead_letters,
+            self.approvals.retry_delivery,
+        )
 
     def _console_dependencies(self) -> "ConsoleDependencies":
         from gateway.wiring.console import ConsoleDependencies
@@ -346,6 +373,8 @@ class Gateway:
             is_authorized=self.internal_calls.is_authorized,
             seal=self._seal,
             version=VERSION,
+            approvals=self.approvals.review,
+            is_approver=self._authorizer.is_approver,
         )
 
     def _start_background_tasks(self) -> None:
@@ -358,9 +387,12 @@ class Gateway:
             self._peers.run(),
             self._usage.run(),
             self.tasks.supervisor.run(),
+            self.approvals.notifier.run(),
+            self.approvals.prune_periodically(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._list_changes.publish_policy_change)
+        self.policies.on_change(lambda: self._tasks.spawn(self._serve_approval_tools()))
 
     # ---- applying settings ----
 
@@ -381,6 +413,8 @@ class Gateway:
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
         await self.identity.set_module_scopes(self._backends.scopes())
         self.module_routes.replace(self._backends.routes())
+        self.approvals.apply(settings)
+        await self._serve_approval_tools()
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
@@ -388,6 +422,16 @@ class Gateway:
         self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
+
+    async def _serve_approval_tools(self) -> None:
+        """Serve the namespace `approvals` while a policy requires approval, unless a backend has this name."""
+        loaded = self.policies.current
+        wanted = any(rules.approver_groups for rules in (loaded.default, *loaded.tenants.values()))
+        served = isinstance(found := self.catalogue.backend(NAMESPACE), ApprovalTools)
+        if wanted and found is None:
+            await self.catalogue.add(ApprovalTools(self.approvals.review, self.approvals.link))
+        elif served and not wanted:
+            self.catalogue.drop(NAMESPACE)
 
     def _is_served(self, path: str) -> bool:
         """Whether an MCP endpoint with this path exists."""

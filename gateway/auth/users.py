@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.auth.revocations import Revocations
 from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
+from gateway.state.approval_rows import erase_principal
 from gateway.state.database import Database
 from gateway.state.private_files import validate_name
 
@@ -135,6 +136,7 @@ class Users:
         if (await connection.execute(_REMOVE_FEDERATED, key)).rowcount > 0:
             await connection.execute(_REVOKE_KEYS, key)
         await connection.execute(_REMOVE, key)
+        await erase_principal(connection, tenant, _principal(tenant, subject))
         await connection.execute(_DELETE_TASKS, {"tenant": tenant, "principal": _principal(tenant, subject)})
         return await self.end_sessions_in_transaction(connection, tenant, subject)
 

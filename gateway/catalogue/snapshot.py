@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
+from gateway.catalogue.effects import effect_of, unmatched_overrides
 from gateway.catalogue.flatten import flatten
 from gateway.catalogue.names import canonical, collisions
 from gateway.catalogue.persistence import compute_pin, pin_digest
@@ -40,6 +41,8 @@ class Snapshot:
     """Digests of each tool's definitions, of remote servers only. Several if the processes of the server differ."""
     unpinned: frozenset[str] = frozenset()
     """Tools with a changed definition that is not accepted yet."""
+    unmatched_effects: tuple[str, ...] = ()
+    """Names and patterns under `effects` of the entry that match no tool."""
 
 
 def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
@@ -73,6 +76,7 @@ def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
         argument_checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
         flat_schemas={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
         header_schemas={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
+        unmatched_effects=tuple(unmatched_overrides(backend.manifest, (tool["name"] for tool in tools))),
         digests={} if backend.trusted else _digests(backend.namespace, tools, lists.variants),
     )
 
@@ -107,18 +111,6 @@ def _check_instructions(text: str) -> tuple[str, dict[str, str]]:
 def _find_suspicious(items: list[Json]) -> dict[str, str]:
     found = ((item["name"], find_model_instruction(text)) for item in items for _, text in iter_strings(item, "it"))
     return {name: text for name, text in found if text is not None}
-
-
-def effect_of(backend: Backend, tool: Json) -> int:
-    """Effect from 0 to 3: as declared, else from annotations. Those of a remote server may only raise the effect."""
-    if (declared := backend.manifest.effects.get(tool["name"])) is not None:
-        return declared
-    hints = cast("Mapping[str, Any]", tool.get("annotations") or {})
-    if backend.trusted:
-        if hints.get("readOnlyHint") is True:
-            return 0
-        return 1 if hints.get("idempotentHint") is True and hints.get("destructiveHint") is False else 2
-    return 3 if hints.get("destructiveHint") is True else 2
 
 
 def allows_dry_run(backend: Backend, tool: Json) -> bool:

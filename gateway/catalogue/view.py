@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from gateway.catalogue.effects import effect_of, needs_approval
 from gateway.catalogue.names import Mode, canonical, exposed_name
 from gateway.catalogue.snapshot import (
     SUPPORTS_DRY_RUN,
     Snapshot,
     allows_dry_run,
-    effect_of,
     has_upstream_tasks,
     may_repeat,
     task_support,
@@ -27,6 +27,7 @@ from gateway.errors import Fault, Kind
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
+EFFECT: Final = "gatehouse/effect"
 MAX_INSTRUCTIONS: Final = 16_384
 
 _NONE: Final[Json] = {}
@@ -259,6 +260,7 @@ class View:
             header_schema=snapshot.header_schemas.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
+            needs_approval=needs_approval(backend, definition),
             allows_dry_run=allows_dry_run(backend, definition),
             may_repeat=may_repeat(backend, definition),
             pinned=name not in snapshot.unpinned,
@@ -267,7 +269,7 @@ class View:
             has_upstream_tasks=has_upstream_tasks(snapshot.lists, definition),
         )
         shown = rewrite_meta(definition, self._wrap(snapshot))
-        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
+        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical, EFFECT: route.effect}
         if backend.trusted and route.effect:
             meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands, identity_commands, setup_commands
+from gateway.cli.approvals import approvals
 from gateway.cli.audit import audit
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, print_stderr
 from gateway.cli.policy import policies
@@ -131,6 +132,7 @@ app.command(rich_help_panel=CALLS)(top)
 app.command(rich_help_panel=CALLS)(trace)
 app.command(rich_help_panel=CALLS)(usage)
 app.add_typer(audit, name="audit", rich_help_panel=CALLS)
+app.add_typer(approvals, name="approvals", rich_help_panel=ACCESS)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
@@ -139,6 +141,8 @@ app.add_typer(identity_commands.users, name="user", rich_help_panel=ACCESS)
 app.add_typer(identity_commands.clients, name="client", rich_help_panel=ACCESS)
 app.add_typer(tenants, name="tenant", rich_help_panel=ACCESS)
 app.add_typer(policies, name="policy", rich_help_panel=ACCESS)
+app.add_typer(identity_commands.scim, name="scim", rich_help_panel=ACCESS)
+app.command("signin-code", rich_help_panel=ACCESS)(identity_commands.admin_sign_in_code)
 app.add_typer(identity_commands.signing, name="signing", rich_help_panel=ACCESS)
 backends.command("add")(commands.add)
 backends.command("remove")(commands.remove)

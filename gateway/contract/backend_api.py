@@ -36,6 +36,12 @@ class Manifest:
     """URI schemes or prefixes that the module owns: its resources keep their URIs."""
     effects: Mapping[str, int] = field(default_factory=dict[str, int])
     """By tool name: 0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation."""
+    effect_overrides: Mapping[str, int] = field(default_factory=dict[str, int])
+    """`effects` of the entry, by name or pattern. Set by the gateway; it takes precedence over `effects`."""
+    approvers_only: bool = False
+    """Its tools are listed only for users who may approve calls. Set by the gateway for its own tools."""
+    trust: Literal["strict", "annotations", "client"] = "annotations"
+    """How far the annotations of a remote server count. Set by the gateway from the entry."""
     timeouts: Mapping[str, float] = field(default_factory=dict[str, float])
     migrations: Path | None = None
     """Folder of `NNNN_name.sql` files, applied in order to the store."""

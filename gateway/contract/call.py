@@ -106,6 +106,7 @@ class Record:
         "decision",
         "entered_at",
         "hops",
+        "intent",
         "late_route",
         "notes",
         "outcome",
@@ -125,6 +126,8 @@ class Record:
         self.policies: tuple[str, ...] = ()
         self.context = ""
         """Caller and context as the policies saw them, as JSON; empty without a decision."""
+        self.intent = 0
+        """Number of the audit record that was committed before the call was sent; 0 if there is none."""
         self.late_route: Route | None = None
         """The route, if it was found only after a refresh of the lists."""
         self.outcome: str = "ok"
@@ -162,6 +165,8 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
+    needs_approval: bool = False
+    """Whether the effect calls for approval, by `trust` of the backend; policies decide whether it is required."""
     allows_dry_run: bool = False
     """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
     may_repeat: bool = True

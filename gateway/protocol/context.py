@@ -4,11 +4,12 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.names import split
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Caller, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
@@ -95,10 +96,21 @@ class RouteLookup:
 
     async def __call__(self, call: Call) -> Route | None:
         view = self._catalogue.view(call.caller, call.endpoint)
-        if view is None or not await self._catalogue.reread(view.namespaces, call):
+        if view is None or not await self._catalogue.reread(_candidates(view, call), call):
             return None
         view = self._catalogue.view(call.caller, call.endpoint)
-        return find_route(view, call.method, call.params)[0] if view else None
+        route = find_route(view, call.method, call.params)[0] if view else None
+        if route is not None:
+            self._catalogue.forgive_reread(route.namespace, call.caller)
+        return route
+
+
+def _candidates(view: View, call: Call) -> Iterable[str]:
+    """The backends that may have the name. A prefixed name belongs to one backend, or to none."""
+    if call.method in ("tools/call", "prompts/get") and len(view.namespaces) > 1:
+        parts = split(str(call.params["name"]))
+        return [parts[0]] if parts is not None and parts[0] in view.namespaces else []
+    return view.namespaces
 
 
 def make_list_handler(catalogue: Catalogue) -> Handler:

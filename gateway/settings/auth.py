@@ -119,6 +119,10 @@ class AuthSettings(Section):
     token_rate: Rate = Field(default="300/minute", description="Token requests per IP address.")
     registration_rate: Rate = Field(default="10/hour", description="Client registrations per IP address.")
 
+    @property
+    def allow_passwords(self) -> bool:
+        return not self.providers if self.local_users is None else self.local_users
+
     @model_validator(mode="after")
     def _check_consistency(self) -> "AuthSettings":
         if found := [*self._problems()]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.auth.client_key import ClientKey
 from gateway.auth.providers.presets import PRESETS, PresetName
 from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.settings.base import Section
@@ -31,7 +30,7 @@ class ProviderSettings(Section):
     issuer: str = Field(
         default="",
         pattern=r"^(https?://[^\s?#]+)?$",
-        description="Issuer identifier, exactly as in the ID tokens. Google, GitHub and GitLab.com need none.",
+        description="Issuer identifier, exactly as in the ID tokens; not needed for Google, GitHub and GitLab.com.",
     )
     client_id: str = Field(min_length=1, description="Client id of the gateway at the provider.")
     client_secret: SecretStr | None = Field(default=None, description="Client secret of the gateway.")
@@ -44,7 +43,7 @@ class ProviderSettings(Section):
         default=None, description="Scopes requested from the provider; by default the preset's."
     )
     groups_claim: str | None = Field(
-        default=None, description="Claim with the user's groups; a.b is member b of a. By default groups."
+        default=None, description="Claim with the user's groups, by default groups; a.b is member b of a."
     )
     scim_id: str = Field(
         default="", description="Claim that equals externalId of the provider's SCIM client; by default the preset's."
@@ -56,7 +55,8 @@ class ProviderSettings(Section):
         default=(), description="Entra directory ids of users; required with the issuer of several directories."
     )
     rules: tuple[AccessRuleSettings, ...] = Field(
-        default=(), description="Access by group. The first rule that matches applies; without one, users are refused."
+        default=(),
+        description="Access by group; the first rule that matches applies, and a user without one is refused.",
     )
     admin_group: str = Field(default="", description="Group of the provider whose members administer the gateway.")
     contact: str = Field(default="", max_length=300, description="Whom a refused user should ask; shown on the page.")
@@ -81,6 +81,8 @@ class ProviderSettings(Section):
         if self.client_secret is not None and self.client_key is not None:
             yield ("client_key",), "set either client_secret or client_key, not both"
         if self.client_key is not None:
+            from gateway.auth.client_key import ClientKey  # slow to import, and rarely needed
+
             try:
                 ClientKey(self.client_id, self.client_key.get_secret_value())
             except ValueError as exc:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.settings.approvals import ApprovalSettings
 from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
 from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings, TaskSettings
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     catalogue: CatalogueSettings = Field(default=CatalogueSettings(), description="Caching of the backends' lists.")
     calls: CallSettings = Field(default=CallSettings(), description="Limits of one call.")
     policies: PolicySettings = Field(default=PolicySettings(), description="Authorization policies.")
+    approvals: ApprovalSettings = Field(default=ApprovalSettings(), description="Approval by other people.")
     audit: AuditSettings = Field(default=AuditSettings(), description="The audit log.")
     log: LogSettings = Field(default_factory=LogSettings, description="The log on standard error.")
     telemetry: TelemetrySettings = Field(default=TelemetrySettings(), description="Traces and metrics.")

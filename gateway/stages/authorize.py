@@ -56,4 +56,5 @@ class Authorize:
         if decision.approval:
             record.notes["approval"] = decision.approval
             record.notes["approval_reason"] = decision.message
+            record.notes["approval_decision"] = decision
         return call_next(call)

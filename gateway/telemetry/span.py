@@ -68,8 +68,7 @@ _STAGE_ATTRIBUTES: Final = {
     name: f"{_STAGE_PREFIX}{name}"
     for name in (
         "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "task", "guard", "deadline",
-        "share",
-        "dispatch", "end", "edge",
+        "share", "intent", "dispatch", "end", "edge",
     )
 }  # fmt: skip
 

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from gateway.approvals.held_calls import HeldCalls
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Call, Handler, Result, Stage
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import Refusal, RouteLookup
 from gateway.settings import Settings
 from gateway.stages.approve import Approve
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.authorize import Authorize, recheck
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
@@ -52,8 +53,10 @@ def build_call_paths(
     approvals: Approvals,
     trace: Trace,
     audit: Audit,
+    intent: Intent | None,
     limit: Limit,
     share: Share,
+    held_calls: HeldCalls,
 ) -> CallPaths:
     calls, deadline, guard = settings.calls, Deadline(), Guard(settings.calls.max_result_bytes)
     # The order matters:
@@ -63,7 +66,8 @@ def build_call_paths(
     # - `validate` checks the arguments before the policies see them.
     # - `task` is after all stages that may refuse the call, so a refusal is an answer and not a failed task.
     # - `guard` and `deadline` bound the backend's result and time.
-    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `share` is late: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `intent` is last: its record says that the call is sent now.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
@@ -71,11 +75,12 @@ def build_call_paths(
             ("resolve", Resolve(RouteLookup(catalogue), policy.tenant_denial)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
-            ("approve", Approve(approvals, recheck(policy.decide))),
+            ("approve", Approve(approvals, recheck(policy.decide), held_calls)),
             ("task", Task()),
             ("guard", guard),
             ("deadline", deadline),
             ("share", share),
+            *((("intent", intent),) if intent is not None else ()),
         ),
         Dispatch(),
         "dispatch",

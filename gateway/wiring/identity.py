@@ -26,7 +26,7 @@ from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
-from gateway.contract.caller import ADMIN, SCOPES
+from gateway.contract.caller import ADMIN, APPROVE, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
 from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
@@ -39,13 +39,6 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
-from gateway.wiring.providers import (
-    OpenProviders,
-    allow_passwords,
-    federated_users,
-    nothing_provisioned,
-    open_providers,
-)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, Request
@@ -55,6 +48,7 @@ if TYPE_CHECKING:
     from gateway.auth.server.clients import RegisteredClient
     from gateway.edge.ip_rate_limit import IpRateLimiter
     from gateway.state.redis_windows import RedisWindows
+    from gateway.wiring.providers import OpenProviders
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -85,7 +79,7 @@ class Identity:
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
         self._scopes = KnownScopes()
-        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
+        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN, APPROVE})
 
     @classmethod
     async def open(
@@ -158,7 +152,7 @@ class Identity:
         The local owner, who administers the gateway, gets each of them.
         """
         self._scopes.set_modules(scopes)
-        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
+        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN, APPROVE})
         if self._settings.auth.mode != "embedded" or not self.local:
             return
         owner = await self.users.find(*LOCAL_OWNER)
@@ -183,16 +177,18 @@ class Identity:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
 
-    def _open_providers(self) -> OpenProviders | None:
+    def _open_providers(self) -> "OpenProviders | None":
         if not self._settings.auth.providers:
             return None
+        from gateway.wiring.providers import open_providers
+
         return open_providers(
             auth=self._settings.auth,
             public_url=self._public_url,
             database=self._database,
             users=self.users,
-            federated=federated_users(self._database, self.users, load_secret(self._secrets, "signing")),
-            provisioned=nothing_provisioned,
+            signing_secret=load_secret(self._secrets, "signing"),
+            pepper=load_secret(self._secrets, "pepper"),
             exit_stack=self._exit_stack,
         )
 
@@ -206,10 +202,12 @@ class Identity:
         return IpRateLimiter(self._address, shared_route_limits(self._windows))
 
     def routers(self) -> "list[APIRouter]":
-        """Build the OAuth routes."""
+        """Build the routes of OAuth and SCIM."""
         from gateway.edge.oauth_routes import metadata_router
 
         routers = [self._oauth_router()] if self._settings.auth.mode == "embedded" else []
+        if self._settings.auth.mode == "embedded" and self.providers is not None:
+            routers.append(self.providers.scim_router(self.ip_rate_limiter))
         if self._issuers:
             scopes = self._settings.auth.scopes
             routers.append(metadata_router(self._public_url, [*self._issuers], scopes, self._served))
@@ -268,7 +266,7 @@ class Identity:
                 sign_in_failure_counter(self._windows),
                 local=self.local,
                 codes=self.local or self.providers is not None,
-                passwords=allow_passwords(auth),
+                passwords=auth.allow_passwords,
             ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
@@ -288,7 +286,9 @@ class Identity:
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
 
         def documents() -> tuple[Json, Json]:
-            described = server_metadata(self._public_url, self._scopes, documents=by_document)
+            # `mcp:approve` is for the console only, so clients are not invited to request it.
+            offered = [scope for scope in self._scopes if scope != APPROVE]
+            described = server_metadata(self._public_url, offered, documents=by_document)
             return described, openid_metadata(described)
 
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
@@ -376,7 +376,7 @@ def console_client(url: str) -> "RegisteredClient":
         redirect_uris=(f"{url}/console/signed-in",),
         auth_method="none",
         grant_types=("authorization_code",),
-        scopes=(ADMIN,),
+        scopes=(ADMIN, APPROVE),
         first_party=True,
     )
 

@@ -1,26 +1,33 @@
 """Builds sign-in at identity providers from `auth.providers`."""
 
 import asyncio
-import hmac
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.auth.client_key import ClientKey
-from gateway.auth.providers.federated_users import FederatedUsers
+from gateway.auth.providers.federated_users import FederatedUsers, federated_users
 from gateway.auth.providers.github import GithubProvider
 from gateway.auth.providers.identity import AccessRule, IdentityProvider, ProviderConfig
 from gateway.auth.providers.oidc import OidcProvider
 from gateway.auth.providers.presets import PRESETS
-from gateway.auth.providers.recheck import AccessPeriods, ProvisionedGroups, Recheck
+from gateway.auth.providers.recheck import AccessPeriods, Recheck
 from gateway.auth.providers.signin import ProviderSignIn
-from gateway.auth.sealing import Sealer
+from gateway.auth.scim.directory import ScimDirectory
+from gateway.auth.scim.tokens import ScimTokens
 from gateway.auth.users import Users
 from gateway.outbound import create_client as outbound_client
 from gateway.settings.auth import AuthSettings
 from gateway.settings.providers import ProviderSettings
 from gateway.state.database import Database
 
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from gateway.edge.ip_rate_limit import IpRateLimiter
+
+SCIM_PATH: Final = "/scim/v2"
 _MAX_BYTES: Final = 1024 * 1024
 """Maximum response of a provider; an Entra user may be in 11,000 groups."""
 _TIMEOUT_SECONDS: Final = 5.0
@@ -28,15 +35,29 @@ _TIMEOUT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OpenProviders:
-    """The parts that sign users in at providers and check them later."""
+    """The parts that sign users in at providers, check them later and let providers deactivate them."""
 
     sign_in: ProviderSignIn
     recheck: Recheck
+    federated: FederatedUsers
+    scim_tokens: ScimTokens
+    scim_directory: ScimDirectory
+    scim_url: str
+    admin_groups: Mapping[str, frozenset[str]]
 
+    def scim_router(self, rate_limiter: "IpRateLimiter") -> "APIRouter":
+        """Build the routes of SCIM. Called at the first request to a plain route: the imports are slow."""
+        from gateway.auth.scim.service import ScimService
+        from gateway.edge.scim_routes import scim_router
 
-def federated_users(database: Database, users: Users, signing_secret: bytes) -> FederatedUsers:
-    """Open the users of providers. The key that seals the providers' tokens is derived from the signing secret."""
-    return FederatedUsers(database, users, Sealer(hmac.digest(signing_secret, b"provider tokens", "sha256")))
+        service = ScimService(
+            base_url=self.scim_url,
+            tokens=self.scim_tokens,
+            directory=self.scim_directory,
+            apply_change=self.recheck.apply_provisioning,
+            admin_groups=self.admin_groups,
+        )
+        return scim_router(SCIM_PATH, service, rate_limiter)
 
 
 def open_providers(
@@ -45,8 +66,8 @@ def open_providers(
     public_url: str,
     database: Database,
     users: Users,
-    federated: FederatedUsers,
-    provisioned: ProvisionedGroups,
+    signing_secret: bytes,
+    pepper: bytes,
     exit_stack: AsyncExitStack,
 ) -> OpenProviders:
     """Open the configured providers and start the background checks of their users."""
@@ -56,8 +77,10 @@ def open_providers(
         exit_stack.push_async_callback(http.aclose)
         kind = GithubProvider if entry.preset == "github" else OidcProvider
         providers[name] = kind(provider_config(name, entry), http, f"{public_url}/oauth/callback/{name}")
+    federated = federated_users(database, users, signing_secret)
+    directory = ScimDirectory(database)
     periods = AccessPeriods(recheck=auth.recheck, grace=auth.recheck_grace, max_age=auth.max_age)
-    recheck = Recheck(providers, federated, periods, provisioned)
+    recheck = Recheck(providers, federated, periods, directory.provisioned_groups)
     sign_in = ProviderSignIn(
         database=database, providers=providers, federated=federated, users=users, recheck=recheck, periods=periods
     )
@@ -68,7 +91,15 @@ def open_providers(
         await asyncio.gather(task, return_exceptions=True)
 
     exit_stack.push_async_callback(stop)
-    return OpenProviders(sign_in, recheck)
+    return OpenProviders(
+        sign_in=sign_in,
+        recheck=recheck,
+        federated=federated,
+        scim_tokens=ScimTokens(database, pepper),
+        scim_directory=directory,
+        scim_url=public_url + SCIM_PATH,
+        admin_groups={name: provider.config.admin_groups for name, provider in providers.items()},
+    )
 
 
 def provider_config(name: str, entry: ProviderSettings) -> ProviderConfig:
@@ -94,11 +125,3 @@ def provider_config(name: str, entry: ProviderSettings) -> ProviderConfig:
         contact=entry.contact,
         graph_url=entry.graph_url,
     )
-
-
-def allow_passwords(auth: AuthSettings) -> bool:
-    return not auth.providers if auth.local_users is None else auth.local_users
-
-
-async def nothing_provisioned(provider: str, tenant: str, scim_value: str) -> frozenset[str]:
-    return frozenset()

@@ -23,7 +23,7 @@ from gateway.state.audit import AuditLog
 from gateway.state.audit_chain import LINKED_COLUMNS, LinkedRow
 from gateway.telemetry.call_telemetry import CallLog, SpanRecorder, SpanSink
 from gateway.telemetry.log import LogLines
-from gateway.telemetry.log_records import ExportHandler, audit_record, call_record
+from gateway.telemetry.log_records import ExportHandler, LogRecord, audit_record, call_record
 from gateway.telemetry.metric_families import MetricFamily, to_prometheus_text
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.plugins import PluginError, find_plugins
@@ -43,6 +43,8 @@ Gauges = Callable[[], Iterable[MetricFamily]]
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}
 _STATES: Final = ("unknown", "up", "failing", "down")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_ANCHOR: Final = "audit log: ends of the hash chains: %s"
+_log: Final = logging.getLogger("gatehouse.audit")
 
 
 class TelemetryWiring:
@@ -88,7 +90,8 @@ class TelemetryWiring:
         return reporters
 
     def export_audit(self, audit: AuditLog) -> None:
-        """Export committed audit records as log records, if the settings ask for it."""
+        """Log the anchors of the audit log. Export them and the committed records if the settings ask for it."""
+        audit.on_anchor(lambda token: _log.info(_ANCHOR, token))
         if self._exporter is None or not self._otlp.audit:
             return
         logs, loop = self._exporter.export_logs, asyncio.get_running_loop()
@@ -98,7 +101,14 @@ class TelemetryWiring:
             with suppress(RuntimeError):  # the loop is closed: the gateway is shutting down
                 loop.call_soon_threadsafe(logs, records)
 
+        def export_anchor(token: str) -> None:
+            record = LogRecord(time.time_ns(), "info", _ANCHOR % token, [("event.name", "gatehouse.audit.anchor")])
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(logs, [record])
+
         audit.on_commit(export_committed)
+        if not self._otlp.logs:  # else the line of the log is exported
+            audit.on_anchor(export_anchor)
         self._audit = audit
 
     def _add_handler(self, handler: logging.Handler) -> None:

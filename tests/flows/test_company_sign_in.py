@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.flows.test_oauth import BACKENDS, Memory, signed_in
+from tests.flows.test_oauth import BACKENDS, Memory, run_typescript_client, signed_in
 from tests.peers.company import CompanyProvider, CompanyUser, company_provider, free_port
 from tests.peers.oauth_flow import CALLBACK, OAuthTestClient
 from tests.peers.stdio_bridge import Browser, StdioBridge
@@ -249,11 +249,15 @@ async def test_python_sdk_client_signs_in_with_the_address_alone(any_provider: C
 # ---- the end of access
 
 
-async def test_removed_user_is_refused_at_the_next_refresh(provider: CompanyProvider, start: Any) -> None:
+async def test_removed_user_is_refused_at_the_next_refresh(
+    provider: CompanyProvider, start: Any, database_url: str | None
+) -> None:
     provider.order(user="bob", groups=["dev"])
-    async with start(**options(provider)) as gateway:
+    async with start(**options(provider), database={"url": database_url}) as gateway:
         client = await OAuthTestClient.register(gateway.base)
         tokens = await client.sign_in(CompanyUser("bob"))
+        caller = await caller_of(gateway, tokens)
+        assert await gateway.app.identity.is_valid(caller)
         key = await gateway.new_key("acme", "company:bob")
         assert (await gateway.as_(key).post("tools/list")).status_code == 200
         provider.order(remove="bob")
@@ -261,6 +265,8 @@ async def test_removed_user_is_refused_at_the_next_refresh(provider: CompanyProv
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
         for credential in (tokens["access_token"], key):
             assert (await gateway.as_(credential).post("tools/list")).status_code == 401
+        # Tasks that run for the user ask this.
+        assert not await gateway.app.identity.is_valid(caller)
 
 
 async def test_lost_group_narrows_tokens_and_keys_at_the_next_refresh(provider: CompanyProvider, start: Any) -> None:
@@ -278,10 +284,10 @@ async def test_lost_group_narrows_tokens_and_keys_at_the_next_refresh(provider: 
 
 
 async def test_api_key_of_a_removed_user_is_refused_within_the_recheck_time(
-    provider: CompanyProvider, start: Any
+    provider: CompanyProvider, start: Any, database_url: str | None
 ) -> None:
     provider.order(user="finn", groups=["dev"])
-    async with start(**options(provider, recheck=2.0)) as gateway:
+    async with start(**options(provider, recheck=2.0), database={"url": database_url}) as gateway:
         await (await OAuthTestClient.register(gateway.base)).sign_in(CompanyUser("finn"))
         key = gateway.as_(await gateway.new_key("acme", "company:finn"))
         assert (await key.post("tools/list")).status_code == 200
@@ -375,7 +381,7 @@ async def test_threat_53_tokens_of_the_provider_are_not_readable_in_the_database
     provider.order(user="alice", groups=["dev"])
     async with start(**options(provider)) as gateway:
         await (await OAuthTestClient.register(gateway.base)).sign_in(CompanyUser())
-        federated = gateway.app.identity.providers.recheck._users
+        federated = gateway.app.identity.providers.federated
         user = await federated.find(("acme", "company:alice"))
         token = federated.credential(user)["refresh_token"]
         assert len(token) > 20
@@ -386,3 +392,60 @@ async def test_threat_53_tokens_of_the_provider_are_not_readable_in_the_database
         assert token not in gateway.log.getvalue()
         # A row copied to another account does not open.
         assert federated.credential(replace(user, external_subject="mallory")) == {}
+
+
+async def test_administrator_signs_in_with_a_code_while_the_provider_is_down(start: Any) -> None:
+    with company_provider() as provider:
+        given = options(provider)
+        # Not a loopback address: codes of the local owner are otherwise accepted on loopback only.
+        given["server"] |= {"public_url": f"http://localhost.example:{provider.port}"}
+        async with start(**given) as gateway:
+            assert not gateway.app.identity.local
+            provider.order(down=True)
+            client = await OAuthTestClient.register(gateway.base)
+            code = await gateway.app.identity.browser_sessions.new_code(("default", "owner"), 900)
+            await gateway.app.identity.users.put("default", "owner", None, {"mcp:admin", "mcp:list"})
+            async with httpx.AsyncClient() as http:
+                url = client.authorization_url("x" * 43, resource=None)
+                page = await http.get(url)
+                assert "Use a sign-in code" in page.text
+                csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
+                assert csrf is not None
+                broken = await http.post(url, data={"csrf": csrf[1], "what": "provider", "provider": "company"})
+                assert "cannot be used at the moment" in broken.text
+                answer = await http.post(url, data={"csrf": csrf[1], "what": "code", "code": code})
+                assert answer.status_code == 303
+                assert "gatehouse=" in answer.headers["set-cookie"]
+
+
+async def test_concurrent_refreshes_on_two_replicas_use_each_token_of_the_provider_once(
+    provider: CompanyProvider, run: Any, tmp_path: Path, postgres_url: str
+) -> None:
+    """The provider rotates its refresh tokens and ends the grant if one is used twice."""
+    provider.order(user="nora", groups=["dev"])
+    given = options(provider) | {"database": {"url": postgres_url}}
+    async with run(tmp_path, **given) as one:
+        async with run(tmp_path, **{**given, "server": {"port": 0, "public_url": one.base}}) as two:
+            clients = [await OAuthTestClient.register(one.base) for _ in range(6)]
+            tokens = [(await client.sign_in(CompanyUser("nora")))["refresh_token"] for client in clients]
+            for _ in range(3):
+                bases = [(one, two)[index % 2].base for index in range(6)]
+                answers = await asyncio.gather(
+                    *(
+                        replace(client, base=base).refresh(token)
+                        for client, base, token in zip(clients, bases, tokens, strict=True)
+                    )
+                )
+                assert [answer.status_code for answer in answers] == [200] * 6, [each.text for each in answers]
+                tokens = [answer.json()["refresh_token"] for answer in answers]
+
+
+@pytest.mark.parametrize("era", ["2026-07-28", "handshake"])
+async def test_typescript_client_signs_in_refreshes_and_asks_for_another_scope(
+    any_provider: CompanyProvider, start: Any, era: str
+) -> None:
+    any_provider.order(user="alice", groups=["dev"])
+    given = options(any_provider, {"rules": [{"group": "dev", "tenant": "acme"}]}, scopes=["mcp:list", "mcp:call"])
+    async with start(**given) as gateway:
+        results = await run_typescript_client(gateway, era, CompanyUser())  # type: ignore[arg-type]
+    assert (results["looked"], results["saved"], results["refreshed"]) == ("looked", "saved x", True)

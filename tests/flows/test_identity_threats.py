@@ -203,6 +203,7 @@ OPEN = {
     "/token",
     "/register",
     "/oauth/callback/{provider}",  # end of the sign-in at a provider; shows an error without a pending sign-in
+    "/oauth/logout/{provider}",  # verifies the provider's signed logout token
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
@@ -229,7 +230,8 @@ def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
 async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticated_requests(start: Any) -> None:
     modules: dict[str, Any] = {name: {"module": f"backends.{name}"} for name in ("core", "roblox", "godot")}
     modules["roblox"]["options"] = {"bridge_enabled": True}
-    async with start(auth=FREE, backends=modules) as gateway:
+    provider = {"preset": "github", "client_id": "c", "rules": [{"group": "*"}]}
+    async with start(auth={**FREE, "providers": {"github": provider}}, backends=modules) as gateway:
         routes, sockets = _routes(gateway.app.plain_routes.build().routes)
         for route in gateway.app.module_routes.served():
             if isinstance(route, HttpRoute):
@@ -238,7 +240,7 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
                 sockets.append(route.path)
         assert len(routes) > 10
         assert "/bridge/godot" in sockets
-        assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics"} <= routes.keys()
+        assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics", "/scim/v2/{path:path}"} <= routes.keys()
         unknown_key = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, timeout=30) as http:
             for path, methods in routes.items():

@@ -87,6 +87,7 @@ class CompanyUser:
     async def visit(self, url: str) -> dict[str, str]:
         """Return the query of the callback; the key `to` holds the callback URL."""
         answer = await self.follow(url)
+        assert answer.is_redirect, (answer.status_code, str(answer.url), answer.text)
         target = str(answer.url.join(answer.headers["location"]))
         return {**dict(parse_qsl(urlsplit(target).query, keep_blank_values=True)), "to": target.partition("?")[0]}
 
@@ -96,6 +97,8 @@ class CompanyUser:
             answer = await http.get(url)
             for _ in range(16):
                 self.pages.append(answer)
+                for cookie in http.cookies.jar:
+                    cookie.secure = False  # browsers send secure cookies to loopback addresses over plain HTTP too
                 self.cookies.update(http.cookies)
                 if answer.is_redirect:
                     target = str(answer.url.join(answer.headers["location"]))

@@ -5,6 +5,7 @@ local users contain no colon, so the two never coincide.
 """
 
 import hashlib
+import hmac
 import json
 import re
 import time
@@ -104,7 +105,7 @@ class FederatedUsers:
             revoked: frozenset[str] = frozenset()
             if known is not None and known.tenant != access.tenant:
                 revoked |= await self._users.remove_in_transaction(connection, known.tenant, known.subject)
-            elif before is not None and _is_reduced(before, access):
+            elif known is not None and before is not None and _is_reduced(before, access):
                 revoked |= await self._users.revoke_in_transaction(connection, known.tenant, subject)
             row: dict[str, Any] = {
                 **account,
@@ -209,6 +210,11 @@ class FederatedUsers:
         if not identity.credential:
             return None
         return self._sealer.seal(identity.credential, _context(identity.issuer, identity.subject))
+
+
+def federated_users(database: Database, users: Users, signing_secret: bytes) -> FederatedUsers:
+    """Open the users of providers. The key that seals the providers' tokens is derived from the signing secret."""
+    return FederatedUsers(database, users, Sealer(hmac.digest(signing_secret, b"provider tokens", "sha256")))
 
 
 def _context(issuer: str, external_subject: str) -> str:

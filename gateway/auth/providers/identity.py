@@ -1,7 +1,8 @@
 """What an identity provider says about a user, and the rules that turn it into access at the gateway."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.auth.client_key import ClientKey
@@ -47,6 +48,16 @@ class ProviderConfig:
     contact: str
     """Whom a refused user may ask."""
     graph_url: str
+
+    @property
+    def admin_groups(self) -> frozenset[str]:
+        """Groups of the provider that grant `mcp:admin`."""
+        return frozenset(filter(None, (self.admin_group, *(rule.group for rule in self.rules if ADMIN in rule.scopes))))
+
+    @property
+    def tenants(self) -> frozenset[str]:
+        """Tenants that users of this provider can belong to."""
+        return frozenset((*(rule.tenant for rule in self.rules), *(("default",) if self.admin_group else ())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +114,16 @@ class IdentityProvider(Protocol):
 
 
 def find_access(
-    config: ProviderConfig, groups: frozenset[str], provisioned: frozenset[str] = frozenset()
+    config: ProviderConfig, groups: frozenset[str], provisioned: Mapping[str, frozenset[str]] = MappingProxyType({})
 ) -> Access | None:
     """Return the access of the first rule that matches; None if none does.
 
-    `groups` come from the provider's tokens, `provisioned` from SCIM. A rule that grants `mcp:admin`, and the group of
-    administrators, match groups of tokens only.
+    `groups` come from the provider's tokens, `provisioned` from SCIM, by tenant. A rule that grants
+    `mcp:admin`, and the group of administrators, match groups of tokens only.
     """
     is_admin = bool(config.admin_group) and config.admin_group in groups
     for rule in config.rules:
-        known = groups if ADMIN in rule.scopes else groups | provisioned
+        known = groups if ADMIN in rule.scopes else groups | provisioned.get(rule.tenant, frozenset())
         if rule.group == ANY_GROUP or rule.group in known:
             return Access(rule.tenant, rule.groups, rule.scopes | {ADMIN} if is_admin else rule.scopes)
     return Access("default", frozenset(), SCOPES) if is_admin else None

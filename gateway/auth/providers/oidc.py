@@ -250,8 +250,9 @@ class OidcProvider:
 
 def endpoint_of(document: Json, name: str) -> str:
     value: Any = document.get(name)
-    if not isinstance(value, str):
-        raise Fault(Kind.UNAVAILABLE, f"The identity provider has no {name}.")
+    # The browser follows the authorization endpoint, so another scheme could run a script.
+    if not isinstance(value, str) or not value.startswith(("https://", "http://")):
+        raise Fault(Kind.UNAVAILABLE, f"The identity provider has no valid {name}.")
     return value
 
 

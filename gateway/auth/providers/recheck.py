@@ -94,17 +94,19 @@ class Recheck:
         return await self._access(config, identity.groups, identity.scim_value, identity.name)
 
     async def _access(self, config: ProviderConfig, groups: frozenset[str], scim_value: str, name: str) -> Access:
-        access = find_access(config, groups)
-        tenants = {rule.tenant for rule in config.rules}
-        for tenant in sorted(tenants):
-            provisioned = await self._provisioned(config.name, tenant, scim_value) if scim_value else frozenset[str]()
-            if provisioned is None:
-                raise SignInRefused(f"Your account was deactivated. {config.contact}".rstrip())
-            if provisioned:
-                found = find_access(config, groups, provisioned)
-                access = found if found is not None and found.tenant == tenant else access
+        provisioned: dict[str, frozenset[str]] = {}
+        deactivated: set[str] = set()
+        for tenant in config.tenants if scim_value else ():
+            found = await self._provisioned(config.name, tenant, scim_value)
+            if found is None:
+                deactivated.add(tenant)
+            else:
+                provisioned[tenant] = found
+        access = find_access(config, groups, provisioned)
         if access is None:
             raise no_access(config, name)
+        if access.tenant in deactivated:
+            raise SignInRefused(f"Your account was deactivated. {config.contact}".rstrip())
         return access
 
     async def apply_provisioning(self, tenant: str, provider: str, scim_value: str) -> None:

@@ -117,6 +117,7 @@ class ProviderSignIn:
         now = self._clock()
         until = self._periods.valid_until(identity, checked=now, signed_in=now)
         user = await self._federated.save(name, identity, access, valid_until=until, signed_in=True)
+        _log.info("identity: %s/%s signed in at provider %s", *user, name)
         return FinishedSignIn(user, [(str(key), str(value)) for key, value in content["query"]])
 
     async def confirm(self, user: UserKey, *, max_age: float = 0.0) -> bool:

@@ -209,7 +209,10 @@ class AuthorizationServer:
         if user is None or self._providers is None or user.valid_until is None:
             return user
         recent = self._providers.recheck_seconds
-        confirmed = await self._providers.confirm((user.tenant, user.subject), max_age=recent)
+        try:
+            confirmed = await self._providers.confirm((user.tenant, user.subject), max_age=recent)
+        except Fault:  # unreachable for too long: the user may choose another way to sign in
+            return None
         return await self._browsers.find_user(session) if confirmed else None
 
     async def _confirm_owner(self, form: Mapping[str, str]) -> None:

@@ -51,9 +51,9 @@ def test_each_mode_lists_its_names_and_accepts_those_of_the_other_modes(mode: st
     assert view.tools.get("scan") is None
 
 
-def test_canonical_id_is_added_to_the_meta_of_every_tool() -> None:
+def test_canonical_id_and_effect_are_added_to_the_meta_of_every_tool() -> None:
     view = make_view(FakeBackend(tools=(tool("echo", _meta={"own": 1}),)))
-    assert page(view)["tools"][0]["_meta"] == {"own": 1, "gatehouse/id": "lab.echo"}
+    assert page(view)["tools"][0]["_meta"] == {"own": 1, "gatehouse/id": "lab.echo", "gatehouse/effect": 0}
 
 
 def test_schemas_are_flattened_in_underscore_mode_only() -> None:
