@@ -246,6 +246,11 @@ class Gateway:
         self._usage = UsageReporter(self._limit, self._share, self._protocol.stream_limits, self.storage.bus, windows)
         self._backend_health = BackendHealthReporter(self.catalogue, self._catalogue_rows, self._backends.get)
 
+    def _unready_reason(self) -> str | None:
+        if self.draining:
+            return "draining"
+        return "the audit log cannot be written; check the disk or the database" if self.audit.is_failing else None
+
     def _build_routes(self) -> None:
         """Set `router`, `asgi`, `plain_routes` and `operator_app`.
 
@@ -253,7 +258,7 @@ class Gateway:
         """
         settings, identity, stream_expiry = self.settings, self.identity, self.identity.stream_expiry
         authenticate_active = identity.authenticate_active(self.tenants.get)
-        health = health_router(lambda: "draining" if self.draining else None)
+        health = health_router(self._unready_reason)
         self.module_routes = ModuleRoutes(authenticate_active, stream_expiry)
         self.plain_routes = _fastapi(health, *identity.routers)
         operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)

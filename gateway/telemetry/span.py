@@ -67,7 +67,7 @@ _STAGE_ATTRIBUTES: Final = {
     name: f"gatehouse.stage.{name}"
     for name in (
         "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
-        "intent", "dispatch", "end", "edge",
+        "dispatch", "end", "edge",
     )
 }  # fmt: skip
 

@@ -58,8 +58,8 @@ def build_call_paths(
     # - `resolve` gives hidden and unknown names the same error.
     # - `validate` checks the arguments before the policies see them.
     # - `guard` and `deadline` bound the backend's result and time.
-    # - `share` is late: only calls that would be executed wait for capacity, and the deadline covers the wait.
-    # - `intent` is last: its record says that the call is sent now.
+    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `intent` is committed by `dispatch`: its record says that the call is sent now.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
@@ -71,9 +71,8 @@ def build_call_paths(
             ("guard", Guard(calls.max_result_bytes)),
             ("deadline", deadline),
             ("share", share),
-            *((("intent", intent),) if intent is not None else ()),
         ),
-        Dispatch(),
+        Dispatch(intent.commit if intent is not None else None),
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))

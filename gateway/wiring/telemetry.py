@@ -215,8 +215,9 @@ def count_gauge(name: str, help: str, values: Mapping[str, int] | int, label: st
     return family
 
 
-async def render_metrics(peers: WorkerMetrics) -> str:
-    return to_prometheus_text(await peers.families())
+async def render_metrics(peers: WorkerMetrics, *, with_tenants: bool = True) -> str:
+    families = await peers.families()
+    return to_prometheus_text(families if with_tenants else [family.without_label("tenant") for family in families])
 
 
 def _memory_metric() -> MetricFamily:
