@@ -198,6 +198,11 @@ class Catalogue:
             # The read continues after the timeout: a slow server's tools are listed as soon as it answers.
             await asyncio.wait({reading}, timeout=FIRST_READ_SECONDS)
 
+    def backend(self, namespace: str) -> Backend | None:
+        """The backend that is served under this namespace."""
+        listing = self._listings.get(namespace)
+        return listing.backend if listing is not None else None
+
     def drop(self, namespace: str) -> None:
         """Remove a backend and notify listeners that its lists changed."""
         if namespace in self._listings:

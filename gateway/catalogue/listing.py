@@ -192,6 +192,8 @@ class Listing:
         before, self._applied_read = self.snapshot, read_number
         for name in snapshot.quarantined.keys() - before.quarantined.keys():
             log.warning("catalogue %s: %r is not served: %s", self._name, name, snapshot.quarantined[name])
+        for pattern in sorted({*snapshot.unmatched_effects} - {*before.unmatched_effects}):
+            log.error("catalogue %s: effects: %r matches no tool and has no effect", self._name, pattern)
         for name in snapshot.suspicious.keys() - before.suspicious.keys():
             text = snapshot.suspicious[name]
             log.warning("catalogue %s: %r contains an instruction to the model: %r", self._name, name, text)

@@ -64,6 +64,7 @@ def verify(
     """Verify the hash chains: no record was changed, reordered, removed or lost since it was queued."""
     records = 0
     broken: list[ChainBreak] = []
+    from gateway.cli.output import count
     from gateway.cli.progress import ProgressBar
 
     with _open_tables(config) as (tables, files), ProgressBar("verifying") as progress:
@@ -84,7 +85,7 @@ def verify(
         found = {"records": records, "anchors": len(evidence.anchors), "broken": shown, "problems": problems}
         print(json.dumps(found, indent=2))
     else:
-        print(f"{records} records verified, {len(evidence.anchors)} anchors")
+        print(f"{count(records, 'record')} verified, {count(len(evidence.anchors), 'anchor')}")
     if broken or problems:
         raise CommandError(*map(_describe_break, broken), *problems)
 

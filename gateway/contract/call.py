@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gateway.contract.backend_api import Manifest
 from gateway.contract.caller import MODERN, Caller, Json, Result
+from gateway.contract.tasks import TaskControl, TaskSupport
 from gateway.contract.trace_position import TracePosition, UpstreamHop
 from gateway.errors import Fault, Kind
 
@@ -164,6 +165,8 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
+    needs_approval: bool = False
+    """Whether the effect calls for approval, by `trust` of the backend; policies decide whether it is required."""
     allows_dry_run: bool = False
     """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
     may_repeat: bool = True
@@ -171,6 +174,10 @@ class Route:
     pinned: bool = True
     """False if the definition differs from the accepted one and `catalogue.pins: deny` forbids calling it."""
     timeout: float = 60.0
+    task_support: TaskSupport = "forbidden"
+    """Whether a call may become a task of the gateway."""
+    has_upstream_tasks: bool = False
+    """Whether the server runs calls of this tool as tasks of 2025-11-25."""
 
 
 class InputResponse(Struct, frozen=True):
@@ -203,6 +210,10 @@ class Call(Struct, frozen=True, kw_only=True):
     input_response: InputResponse | None = None
     peer: tuple[str, int] | None = None
     """Host and port of the client, if known."""
+    task: TaskControl | None = None
+    """The task that this call is or may become; None if its client cannot use tasks."""
+    upstream_session: str | None = None
+    """Session of the remote server that a request about a task must use; None: the principal's own."""
 
     @property
     def resolved_route(self) -> Route | None:
@@ -252,7 +263,8 @@ class BackendLists:
 class ListChange(NamedTuple):
     """Change reported by a backend: one of its lists, or the resource with this URI."""
 
-    kind: Literal["tools", "prompts", "resources", "resource"]
+    kind: Literal["tools", "prompts", "resources", "resource", "task"]
+    """`task`: a task of the owner changed its status; `uri` is its id and `details` its description."""
     uri: str = ""
     owner: str | None = None
     """Tenant or principal to notify, if the backend is isolated; None notifies everyone."""
@@ -312,6 +324,11 @@ class Backend(Protocol):
 
     async def send(self, call: Call) -> Json:
         """Execute the call. Raises `Fault` or `ForeignError`; any other exception is a defect of the backend."""
+        ...
+
+    def task_session(self, call: Call) -> str:
+        """Where the task that this call has created lives: `worker` for a process of this worker, else the server's
+        session; empty if any session can use it."""
         ...
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:

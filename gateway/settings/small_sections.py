@@ -12,16 +12,31 @@ from gateway.settings.base import Section
 from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
+class TenantApprovalSettings(Section):
+    """What approvers of a tenant see."""
+
+    redact: tuple[str, ...] = Field(
+        default=(),
+        description="Arguments hidden from approvers: names at any depth or dotted paths, * matches any text.",
+    )
+    visible_to: tuple[str, ...] = Field(
+        default=(), description="Groups whose members see hidden arguments; only they can approve such calls."
+    )
+
+
 class TenantSettings(Section):
     """Access of one tenant."""
 
     backends: tuple[str, ...] = Field(default=("*",), description="Backends the tenant may use; * means all.")
     servers: tuple[str, ...] = Field(default=("*",), description="Virtual servers the tenant may use; * means all.")
     read_only: bool = Field(default=False, description="Whether the tenant may use only tools that do not write.")
+    approvals: TenantApprovalSettings = Field(
+        default=TenantApprovalSettings(), description="What approvers of this tenant see."
+    )
 
     def explicit_values(self) -> Tree:
         """The values that were set. The others stay as the operator set them at run time."""
-        return self.model_dump(include=self.model_fields_set)
+        return self.model_dump(include=self.model_fields_set - {"approvals"})
 
 
 class VirtualServer(Section):

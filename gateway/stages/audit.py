@@ -56,8 +56,8 @@ class Audit:
             if isinstance(result, dict):
                 if result.get("isError"):
                     record.outcome = "tool_error"
-                elif result.get("resultType") == "input_required":
-                    record.outcome = "input_required"
+                elif (kind := result.get("resultType")) == "input_required" or kind == "task":
+                    record.outcome = kind
             return result
         except Fault as exc:
             record.outcome = exc.kind.value

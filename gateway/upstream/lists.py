@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Protocol, cast
 
-from gateway.contract import BackendLists, Json, ListChange
+from gateway.contract import TASKS_EXTENSION, BackendLists, Json, ListChange, declares_tasks
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.conversation import NullMessageHandler, parse_change, server_capabilities
 
@@ -39,7 +39,7 @@ class ListSource(Protocol):
 
 async def read_lists(source: ListSource) -> BackendLists:
     discovery = await source.discover()
-    capabilities = server_capabilities(discovery)
+    capabilities = _without_foreign_tasks(discovery, server_capabilities(discovery))
     info: Any = discovery.get("serverInfo")
     lists: dict[str, tuple[Json, ...]] = {}
     for method, key, capability in _LISTS:
@@ -53,6 +53,16 @@ async def read_lists(source: ListSource) -> BackendLists:
         instructions=str(discovery.get("instructions") or ""),
         info=cast("Json", info) if isinstance(info, dict) else {},
     )
+
+
+def _without_foreign_tasks(discovery: Json, capabilities: Json) -> Json:
+    """Remove the form of tasks that the era of this result does not have: the two do not translate."""
+    if "supportedVersions" in discovery:
+        return {key: value for key, value in capabilities.items() if key != "tasks"}
+    if declares_tasks(capabilities):
+        extensions = {key: value for key, value in capabilities["extensions"].items() if key != TASKS_EXTENSION}
+        return {**capabilities, "extensions": extensions}
+    return capabilities
 
 
 def merge_lists(all_lists: Sequence[BackendLists]) -> BackendLists:

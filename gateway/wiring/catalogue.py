@@ -97,6 +97,7 @@ def list_format(settings: Settings, seal: TokenSeal, server_info: Json) -> ListF
         page_size=settings.catalogue.page_size,
         ttl=settings.catalogue.ttl,
         server_info=server_info,
+        task_patterns=settings.tasks.tools,
         cursors=SealedCursorCodec(seal),
     )
 
@@ -134,7 +135,7 @@ class ListChanges:
     def _receive(self, about: Json) -> None:
         namespace, change = about["namespace"], ListChange(*about["change"])
         backend = self._backend(namespace)
-        if change.kind == "resource":
+        if change.kind in ("resource", "task"):
             self._subscriptions.publish(namespace, change)
         elif backend is not None:
             self._spawn(self._catalogue.refresh(backend, change))

@@ -45,20 +45,36 @@ class HttpTarget:
             return self.pool.exchange(self._head.without_body(verb, headers), True)
         return self._send_authenticated(self._credential, verb, headers, None, True)
 
+    def request(
+        self, verb: str, path: str, headers: bytes, body: bytes | None, *, idempotent: bool = False
+    ) -> Awaitable[LeasedConnection]:
+        """Send any request to another path of the same server. `headers` name the type of the body."""
+        if self._credential is None:
+            return self.pool.exchange(self._head.request(verb, path, headers, body), idempotent)
+        return self._send_authenticated(self._credential, verb, headers, body, idempotent, path)
+
     async def _send_authenticated(
-        self, credential: UpstreamCredential, verb: str, headers: bytes, body: bytes | None, idempotent: bool
+        self,
+        credential: UpstreamCredential,
+        verb: str,
+        headers: bytes,
+        body: bytes | None,
+        idempotent: bool,
+        path: str | None = None,
     ) -> LeasedConnection:
         """Send with a token. Retries once with a new token on 401: a rejected request was not executed."""
         token = await credential.token()
-        leased = await self.pool.exchange(self._request(verb, headers, body, token), idempotent)
+        leased = await self.pool.exchange(self._request(verb, headers, body, token, path), idempotent)
         if leased.response.status != 401:
             return leased
         leased.release()
         credential.invalidate(token)
-        return await self.pool.exchange(self._request(verb, headers, body, await credential.token()), idempotent)
+        return await self.pool.exchange(self._request(verb, headers, body, await credential.token(), path), idempotent)
 
-    def _request(self, verb: str, headers: bytes, body: bytes | None, token: str) -> bytes:
+    def _request(self, verb: str, headers: bytes, body: bytes | None, token: str, path: str | None) -> bytes:
         authorized = b"%bauthorization: Bearer %b\r\n" % (headers, token.encode("latin-1"))
+        if path is not None:
+            return self._head.request(verb, path, authorized, body)
         return self._head.without_body(verb, authorized) if body is None else self._head.post(authorized, body)
 
     async def close(self) -> None:

@@ -202,8 +202,24 @@ class HttpTransport:
             capability_names(capabilities) if capabilities else _NO_CAPABILITIES,
         )
         return self._handshake.request(
-            LegacyRequest(session_key, capabilities, call.method, params, handler, headers, call.client.log_level)
+            LegacyRequest(
+                session_key,
+                capabilities,
+                call.method,
+                params,
+                handler,
+                headers,
+                call.client.log_level,
+                call.upstream_session,
+            )
         )
+
+    def task_session(self, call: Call) -> str:
+        if era_for(call.client, self.known_eras or frozenset()) == "modern":
+            return ""
+        if not isinstance(self._handshake, LegacyHttp):
+            return "worker"
+        return self._handshake.session_of((call.caller.principal, capability_names(call.client.capabilities)))
 
     async def listen(self, handler: MessageHandler) -> None:
         if "modern" in await self.eras():

@@ -104,6 +104,10 @@ class StdioTransport:
         await channel.set_log_level(client.log_level)
         return await channel.request(call.method, params, handler)
 
+    def task_session(self, call: Call) -> str:
+        """A task lives in a process of this worker."""
+        return "worker"
+
     async def listen(self, handler: MessageHandler) -> None:
         channel = await self._listing_channel()
         channel.set_handler(handler)
