@@ -289,7 +289,7 @@ def build_gauges(
 
 def start_metrics(
     settings: Settings, telemetry: TelemetryWiring, bus: Bus, spawn: Callable[[Coroutine[Any, Any, None]], None]
-) -> Callable[[], Awaitable[str]]:
+) -> Callable[..., Awaitable[str]]:
     """Start the background tasks of the metrics. Return a function that renders those of all workers as text."""
     peers = telemetry.all_workers(bus, settings.server.workers)
     spawn(peers.run())
