@@ -40,10 +40,11 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
+from gateway.wiring.accounts import AccountsWiring, outbound_route
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
-from gateway.wiring.console import ConsoleDependencies, open_console
+from gateway.wiring.console import ConsoleDependencies, SealedCookies, open_console
 from gateway.wiring.endpoints import AsgiRouter, McpProtocol, guard_host_origin
 from gateway.wiring.host_services import BackgroundTasks, InternalCalls
 from gateway.wiring.identity import Identity
@@ -112,7 +113,7 @@ class Gateway:
 
     async def _build(self, log_lines: LogLines) -> None:
         settings, on_close = self.settings, self._exit_stack.push_async_callback
-        self.storage = storage = await Storage.open(settings, on_close)
+        self.storage = storage = await Storage.open(settings, on_close, outbound_route(settings))
         self.database, self.tenants = storage.database, storage.tenants
         self.audit, self.stores = storage.audit, storage.stores
         self._seal = TokenSeal([load_secret(settings.data_dir / "secrets", "seal")])
@@ -120,7 +121,7 @@ class Gateway:
         self.identity = await self._open_identity(windows)
         self.keys = self.identity.keys
         self.policies = await open_policies(settings)
-        authorizer = Authorizer(self.tenants.get, self.policies)
+        self._authorizer = authorizer = Authorizer(self.tenants.get, self.policies)
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
         self.telemetry = self._open_telemetry(log_lines)
@@ -133,7 +134,10 @@ class Gateway:
             self.catalogue, self._call_paths.full, self.tenants.get, self.identity.is_valid
         )
         self._peers = PeerService(storage.bus)
-        self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
+        self.accounts = self._open_accounts()
+        self._backends = ServedBackends(
+            settings, self._host_services(), SERVER_INFO, self.accounts.open_backend, outbound_route(settings)
+        )
         self._protocol = self._build_protocol()
         self._expire_streams_on_revocation()
         self._build_operator_services(windows)
@@ -148,6 +152,18 @@ class Gateway:
         identity = await Identity.open(self.settings, self.storage.database, self.public_url, self._is_served, windows)
         self._exit_stack.push_async_callback(identity.close)
         return identity
+
+    def _open_accounts(self) -> AccountsWiring:
+        accounts = AccountsWiring(
+            self.settings,
+            self.storage.database,
+            self.identity,
+            SealedCookies(self._seal),
+            public_url=self.public_url,
+            worker=self.storage.bus.worker,
+        )
+        self._exit_stack.push_async_callback(accounts.close)
+        return accounts
 
     async def _open_catalogue(self, authorizer: Authorizer) -> Catalogue:
         settings = self.settings
@@ -249,7 +265,8 @@ class Gateway:
         authenticate_active = identity.authenticate_active(self.tenants.get)
         health = health_router(lambda: "draining" if self.draining else None)
         self.module_routes = ModuleRoutes(authenticate_active, stream_expiry)
-        self.plain_routes = _fastapi(health, *identity.routers)
+        users = self.accounts.routers(self._authorizer.has_backend, self.internal_calls.is_authorized)
+        self.plain_routes = _fastapi(health, *identity.routers, *users)
         operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)
         for router in self._operator_routers():
             operator_routes.include_router(router)
@@ -315,6 +332,7 @@ class Gateway:
             self._worker_events.run(),
             self._peers.run(),
             self._usage.run(),
+            self.accounts.backends.run(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._list_changes.publish_policy_change)
@@ -339,6 +357,7 @@ class Gateway:
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
+        self.accounts.backends.keep_only(settings.backends)
         self._endpoints = endpoints(settings)
         self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:

@@ -14,7 +14,7 @@ from gateway.contract import Json
 from gateway.state.changes import Keys
 from gateway.state.database import Database
 
-LEASE_SECONDS: Final = 20.0
+LEASE_SECONDS: Final = 12.0
 """Longer than a token request may take: a lease that expired belonged to a process that died."""
 State = Literal["connected", "reconnect"]
 
@@ -36,6 +36,8 @@ class Account:
     """The OAuth client and endpoints that the account was connected with; they are never discovered again."""
     scopes: tuple[str, ...] = ()
     expires_at: float | None = None
+    lifetime: float | None = None
+    """Lifetime of the access token in seconds, when it was issued."""
     connected_at: float = 0.0
     used_at: float | None = None
 
@@ -123,7 +125,7 @@ class AccountStore:
             await connection.execute(_RELEASE, {**_key(account), "owner": owner})
 
     async def replace_tokens(
-        self, account: Account, access: str, refresh: str | None, expires_at: float | None, scopes: Sequence[str]
+        self, account: Account, access: str, refresh: str | None, lifetime: float | None, scopes: Sequence[str]
     ) -> Account | None:
         """Store new tokens and release the lease. None if the account was changed meanwhile: its newer row stays."""
         fresh = replace(
@@ -131,7 +133,8 @@ class AccountStore:
             version=account.version + 1,
             access=Secret(access),
             refresh=Secret(refresh) if refresh is not None else account.refresh,
-            expires_at=expires_at,
+            expires_at=None if lifetime is None else self._clock() + lifetime,
+            lifetime=lifetime,
             scopes=tuple(scopes),
             state="connected",
         )
@@ -237,6 +240,7 @@ class AccountStore:
             "client": msgspec.json.encode(account.client).decode(),
             "scopes": " ".join(account.scopes),
             "expires_at": account.expires_at,
+            "lifetime": account.lifetime,
             "connected_at": account.connected_at,
         }
 
@@ -253,6 +257,7 @@ class AccountStore:
             client=msgspec.json.decode(row.client),
             scopes=tuple(row.scopes.split()),
             expires_at=row.expires_at,
+            lifetime=row.lifetime,
             connected_at=row.connected_at,
             used_at=row.used_at,
         )
@@ -288,16 +293,16 @@ _VERSION: Final = text(
 _BY_TENANT: Final = text("SELECT * FROM accounts WHERE tenant = :tenant")
 _PUT: Final = text(
     "INSERT INTO accounts (tenant, principal, backend, id, kind, state, issuer, version, access, refresh, client,"
-    " scopes, expires_at, connected_at) VALUES (:tenant, :principal, :backend, :id, :kind, :state, :issuer, :version,"
-    " :access, :refresh, :client, :scopes, :expires_at, :connected_at)"
+    " scopes, expires_at, lifetime, connected_at) VALUES (:tenant, :principal, :backend, :id, :kind, :state, :issuer,"
+    " :version, :access, :refresh, :client, :scopes, :expires_at, :lifetime, :connected_at)"
     " ON CONFLICT (tenant, principal, backend) DO UPDATE SET kind = excluded.kind, state = excluded.state,"
     " issuer = excluded.issuer, version = excluded.version, access = excluded.access, refresh = excluded.refresh,"
     " client = excluded.client, scopes = excluded.scopes, expires_at = excluded.expires_at,"
-    " connected_at = excluded.connected_at, lease_owner = NULL, lease_until = 0"
+    " lifetime = excluded.lifetime, connected_at = excluded.connected_at, lease_owner = NULL, lease_until = 0"
 )
 _REPLACE: Final = text(
     "UPDATE accounts SET version = :version, access = :access, refresh = :refresh, scopes = :scopes, state = :state,"
-    " expires_at = :expires_at, lease_owner = NULL, lease_until = 0"
+    " expires_at = :expires_at, lifetime = :lifetime, lease_owner = NULL, lease_until = 0"
     " WHERE tenant = :tenant AND principal = :principal AND backend = :backend AND version = :before"
 )
 _RESEAL: Final = text(
@@ -306,7 +311,8 @@ _RESEAL: Final = text(
 )
 _LEASE: Final = text(
     "UPDATE accounts SET lease_owner = :owner, lease_until = :until"
-    " WHERE tenant = :tenant AND principal = :principal AND backend = :backend AND version = :version AND lease_until <= :now AND state = 'connected'"
+    " WHERE tenant = :tenant AND principal = :principal AND backend = :backend"
+    " AND version = :version AND lease_until <= :now AND state = 'connected'"
 )
 _RELEASE: Final = text(
     "UPDATE accounts SET lease_owner = NULL, lease_until = 0"

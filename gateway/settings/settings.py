@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.settings.accounts import OutboundSettings, VaultSettings
 from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
 from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings
@@ -64,6 +65,8 @@ class Settings(BaseSettings):
     backends: dict[Namespace, BackendEntry] = Field(
         default_factory=default_backends, description="Backends, by namespace; by default the shipped ones."
     )
+    vault: VaultSettings = Field(default=VaultSettings(), description="The vault of users' tokens and keys.")
+    outbound: OutboundSettings = Field(default=OutboundSettings(), description="Proxy and certificate authorities.")
     servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")
     names: NameSettings = Field(default=NameSettings(), description="Names of tools and prompts in lists.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Rate limits.")

@@ -14,6 +14,7 @@ from gateway.console.page import ConsoleSources
 from gateway.console.routes import ConsoleRoutes
 from gateway.console.session import SCOPE, ConsoleSignIn, Form, SignInAuthority
 from gateway.contract import Caller, Json, Route
+from gateway.contract.caller import SCOPES
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
 from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
@@ -72,7 +73,7 @@ def open_console(
     )
     url = settings.server.operators_url(public_url)
     sign_in = ConsoleSignIn(
-        authority=_authority(settings, public_url, dependencies.identity),
+        authority=sign_in_authority(settings, public_url, dependencies.identity, CONSOLE_CLIENT_ID),
         anonymous=_ANONYMOUS,
         cookie_seal=SealedCookies(dependencies.seal),
         verify_token=dependencies.identity.credentials.verify,
@@ -99,17 +100,20 @@ class SealedCookies:
             return None
 
 
-def _authority(settings: Settings, public_url: str, identity: Identity) -> SignInAuthority | None:
+def sign_in_authority(
+    settings: Settings, public_url: str, identity: Identity, client_id: str
+) -> SignInAuthority | None:
+    """The authorization server at which browsers sign in. `client_id` is the client at the embedded one."""
     match settings.auth.mode:
         case "none":
             return None
         case "embedded":
-            return _embedded_authority(public_url, identity)
+            return _embedded_authority(public_url, identity, client_id)
         case "external":
             return _ExternalAuthority(settings, public_url, identity).authority()
 
 
-def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
+def _embedded_authority(public_url: str, identity: Identity, client_id: str) -> SignInAuthority:
     """The embedded authorization server, called in this process; only the browser uses its URLs."""
     provider = identity.authorization_server
 
@@ -125,7 +129,8 @@ def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    return SignInAuthority(public_url, CONSOLE_CLIENT_ID, SCOPE, authorize, exchange, leave)
+    scopes = SCOPE if client_id == CONSOLE_CLIENT_ID else " ".join(sorted(SCOPES))
+    return SignInAuthority(public_url, client_id, scopes, authorize, exchange, leave)
 
 
 class _ExternalAuthority:

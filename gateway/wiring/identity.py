@@ -3,6 +3,8 @@
 import asyncio
 import hmac
 import logging
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -66,6 +68,9 @@ log = logging.getLogger("gatehouse.identity")
 
 CONSOLE_CLIENT_ID: Final = "gatehouse-console"
 """Client id of the console at the embedded authorization server."""
+ACCOUNTS_CLIENT_ID: Final = "gatehouse-accounts"
+"""Client id of the account pages there."""
+_MAX_KEPT_TOKENS: Final = 10_000
 """Tenant and user that the one-time code of a loopback gateway signs in."""
 
 
@@ -93,6 +98,7 @@ class Identity:
         self._windows = windows
         self._scopes = KnownScopes()
         self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
+        self._kept_tokens: OrderedDict[str, tuple[str, float]] | None = None
         self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
 
     @classmethod
@@ -134,7 +140,7 @@ class Identity:
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
-        self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
+        self._bearer = BearerAuthenticator(self._verify, leeway=LEEWAY, key_id=key_id)
         self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
         self.cached_caller: CachedCaller = self._bearer.cached
@@ -179,6 +185,30 @@ class Identity:
     async def is_valid(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
 
+    @property
+    def anonymous(self) -> Caller:
+        """The caller of every request with `auth.mode: none`."""
+        return self._anonymous
+
+    def keep_tokens(self) -> None:
+        """Keep the newest access token of each principal in memory, for `token_of`. Off unless a backend needs it."""
+        if self._kept_tokens is None:
+            self._kept_tokens = OrderedDict()
+
+    async def token_of(self, principal: str) -> str | None:
+        """The newest valid access token of an external issuer that this principal has used here."""
+        token, expires = (self._kept_tokens or {}).get(principal, (None, 0.0))
+        return token if time.time() < expires else None
+
+    async def _verify(self, text: str) -> Caller | None:
+        caller = await self.credentials.verify(text)
+        if self._kept_tokens is not None and caller is not None and caller.token and caller.expires is not None:
+            self._kept_tokens[caller.principal] = (text, caller.expires)
+            self._kept_tokens.move_to_end(caller.principal)
+            if len(self._kept_tokens) > _MAX_KEPT_TOKENS:
+                self._kept_tokens.popitem(last=False)
+        return caller
+
     def on_close(self, work: Callable[[], Awaitable[None]]) -> None:
         self._exit_stack.push_async_callback(work)
 
@@ -197,6 +227,7 @@ class Identity:
         by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = RegisteredClients(self._database, pepper, self.revocations)
         own = console_client(self._settings.server.operators_url(self._public_url))
+        accounts = accounts_client(self._public_url)
         adapter = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
@@ -213,7 +244,7 @@ class Identity:
             default_scopes=auth.scopes,
             all_scopes=self._scopes,
             on_event=_log_revocation,
-            first_party_clients={CONSOLE_CLIENT_ID: own},
+            first_party_clients={CONSOLE_CLIENT_ID: own, ACCOUNTS_CLIENT_ID: accounts},
         )
         self.authorization_server = provider = AuthorizationServer(
             public_url=self._public_url,
@@ -226,7 +257,7 @@ class Identity:
             sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
-            first_party_redirects=own.redirect_uris,
+            first_party_redirects=(*own.redirect_uris, *accounts.redirect_uris),
             describe_scope=self._scopes.describe,
         )
         # Clients of older revisions look for the metadata below the endpoint's own path.
@@ -312,6 +343,18 @@ def console_client(url: str) -> RegisteredClient:
         auth_method="none",
         grant_types=("authorization_code",),
         scopes=(ADMIN,),
+        first_party=True,
+    )
+
+
+def accounts_client(url: str) -> RegisteredClient:
+    return RegisteredClient(
+        id=ACCOUNTS_CLIENT_ID,
+        name="Your accounts",
+        redirect_uris=(f"{url}/accounts/signed-in",),
+        auth_method="none",
+        grant_types=("authorization_code",),
+        scopes=tuple(sorted(SCOPES)),
         first_party=True,
     )
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from gateway.auth.server.clients import RegisteredClient
 from gateway.auth.server.redirect_uris import display_host, form_action_source, is_loopback
+from gateway.contract.caller import ADMIN
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--page:#f6f8fa;--card:#fff;--go:#1f6f43}
@@ -97,7 +98,9 @@ def sign_in_page(
             '<div class="row"><button class="go">Sign in</button></div></form>'
         )
     alert = f'<p class="bad" role="alert">{escape(error)}</p>' if error else ""
-    purpose = "is for operators of this gateway." if client.first_party else "requests access to your tools."
+    purpose = "requests access to your tools."
+    if client.first_party:
+        purpose = "is for operators of this gateway." if client.scopes == (ADMIN,) else "is a page of this gateway."
     body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {purpose}</p>{alert}{'<hr>'.join(forms)}"
     return HtmlPage(_page("Sign in", body), ("'self'",))
 

@@ -23,6 +23,7 @@ CREATE TABLE accounts (
     client TEXT NOT NULL,
     scopes TEXT NOT NULL,
     expires_at DOUBLE PRECISION,
+    lifetime DOUBLE PRECISION,
     connected_at DOUBLE PRECISION NOT NULL,
     used_at DOUBLE PRECISION,
     lease_owner TEXT,

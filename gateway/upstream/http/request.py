@@ -39,6 +39,7 @@ class RequestHead:
         if invalid := [line.partition(":")[0] for line in lines if not _VALID_LINE(line)]:
             raise ValueError(f"the header {invalid[0]!r} is invalid")
         self._target = target
+        self.path = target.path
         self._fixed = fixed
         fixed_lines = "\r\n".join(lines)
         self._without_body = f"{target.path} HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")

@@ -49,7 +49,7 @@ class StdioTransport:
         self._listing_era: Era | None = None
         self.known_eras: frozenset[Era] | None = None
 
-    async def eras(self) -> frozenset[Era]:
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
         return self.known_eras if self.known_eras is not None else await self._probe_once()
 
     async def _probe(self) -> frozenset[Era]:

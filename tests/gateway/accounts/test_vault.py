@@ -160,7 +160,7 @@ async def test_lease_of_a_dead_process_can_be_taken_once_it_has_expired(database
     store = AccountStore(database, Vault(database, MasterKeys(MASTER)), clock=lambda: now[0])
     account = await store.put(_account())
     assert await store.take_lease(account, "dead")
-    now[0] += 21
+    now[0] += 13
     assert await store.take_lease(account, "alive")
 
 
