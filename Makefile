@@ -83,6 +83,10 @@ conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
 
+.PHONY: accounts-test
+accounts-test: $(READY)  ## accounts on three replicas: 2000 interleaved calls with 5 s tokens, and 40 replicas killed
+	@$(PY) -m tests.faults.accounts
+
 image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
 	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))
 

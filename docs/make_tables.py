@@ -68,6 +68,26 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "a circuit breaker per tenant; that of the address needs evidence from two tenants or from the gateway's own"
         " probe",
     ),
+    55: (
+        "mix-up of authorization servers",
+        "the issuer of the answer must be the one asked; codes go to its endpoint only; a redirect URI per backend",
+    ),
+    56: (
+        "linking an account to the wrong person",
+        "the state of the flow is sealed in a cookie of the browser and names the person who started it",
+    ),
+    57: (
+        "theft of tokens from the vault",
+        "sealed under a key per tenant, bound to their row and field; the master key is not in the database",
+    ),
+    58: (
+        "consent phishing by the connect link",
+        "a link works for one signed-in person only, and a page names the server before the redirect",
+    ),
+    59: (
+        "tokens of accounts in logs, answers and files",
+        "they exist in memory and sealed in the vault only; clients and logs never receive them",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

@@ -40,7 +40,7 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
-from gateway.wiring.accounts import AccountsWiring, outbound_route
+from gateway.wiring.accounts import AccountsWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
@@ -55,6 +55,7 @@ from gateway.wiring.operator_api import (
     OperatorPolicyExplainer,
     UsageReporter,
 )
+from gateway.wiring.outbound import outbound_route
 from gateway.wiring.policy import open_policies
 from gateway.wiring.storage import Storage
 from gateway.wiring.telemetry import TelemetryWiring, build_gauges, build_metrics_router

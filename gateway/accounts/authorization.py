@@ -247,7 +247,12 @@ def client_metadata(public_url: str, redirect_uris: Sequence[str]) -> Json:
         "redirect_uris": list(redirect_uris),
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
+        "application_type": "native" if all(map(_is_loopback, redirect_uris)) else "web",
     }
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
 def secret_auth_method(methods: tuple[str, ...]) -> str:

@@ -75,7 +75,7 @@ def accounts_page(
     message = f'<p class="good" role="status">{escape(notice)}</p>' if notice else ""
     intro = (
         '<p class="dim">Servers that act in your name use the accounts that you connect here. Only your own calls use '
-        "them, and nobody can read the tokens.</p>"
+        "them. The tokens are shown to no one.</p>"
     )
     return _page("Your accounts", f"<h1>Your accounts</h1>{message}{intro}{cards}{_others(others, csrf)}", person, csrf)
 

@@ -14,8 +14,8 @@ from gateway.contract import Json
 from gateway.state.changes import Keys
 from gateway.state.database import Database
 
-LEASE_SECONDS: Final = 12.0
-"""Longer than a token request may take: a lease that expired belonged to a process that died."""
+LEASE_SECONDS: Final = 4.0
+"""A process renews its lease while it refreshes: one that expired belonged to a process that died."""
 State = Literal["connected", "reconnect"]
 
 
@@ -119,6 +119,13 @@ class AccountStore:
                 _LEASE, {**_key(account), "owner": owner, "now": now, "until": now + LEASE_SECONDS}
             )
         return taken.rowcount == 1
+
+    async def renew_lease(self, account: Account, owner: str) -> bool:
+        """Keep a lease that this process holds; False if it was lost."""
+        until = self._clock() + LEASE_SECONDS
+        async with self._database.transaction(account.tenant) as connection:
+            kept = await connection.execute(_RENEW, {**_key(account), "owner": owner, "until": until})
+        return kept.rowcount == 1
 
     async def release_lease(self, account: Account, owner: str) -> None:
         async with self._database.transaction(account.tenant) as connection:
@@ -313,6 +320,11 @@ _LEASE: Final = text(
     "UPDATE accounts SET lease_owner = :owner, lease_until = :until"
     " WHERE tenant = :tenant AND principal = :principal AND backend = :backend"
     " AND version = :version AND lease_until <= :now AND state = 'connected'"
+)
+_RENEW: Final = text(
+    "UPDATE accounts SET lease_until = :until"
+    " WHERE tenant = :tenant AND principal = :principal AND backend = :backend"
+    " AND version = :version AND lease_owner = :owner"
 )
 _RELEASE: Final = text(
     "UPDATE accounts SET lease_owner = NULL, lease_until = 0"

@@ -8,7 +8,8 @@ expires and another repeats the refresh: a server with a grace period accepts th
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, Protocol
 
 from gateway.accounts.credentials import (
@@ -28,7 +29,9 @@ log = logging.getLogger("gatehouse.accounts")
 
 POLL_SECONDS: Final = 0.25
 WRITE_ATTEMPTS: Final = 5
-GIVE_UP_SECONDS: Final = LEASE_SECONDS * 2
+GIVE_UP_SECONDS: Final = LEASE_SECONDS + 15.0
+RENEW_SECONDS: Final = 1.0
+"""How often the process that refreshes renews its lease."""
 RETRY_SECONDS: Final = 2.0
 """Delay before a refresh that failed is repeated, while the old token is still valid."""
 
@@ -172,7 +175,8 @@ class AccountTokens:
         token, key_text = decode_access(account)
         key = self._keys.load(key_text) if key_text is not None else None
         try:
-            answer = await self._refresh_grant(account, key.sign if key is not None else None)
+            async with self._keep_lease(account):
+                answer = await self._refresh_grant(account, key.sign if key is not None else None)
         except TokenRefused as refused:
             if refused.error != "invalid_grant":
                 return await self._after_failure(account, credential, rejected, refused)
@@ -192,6 +196,24 @@ class AccountTokens:
         if fresh is None:  # connected again or disconnected meanwhile
             return await self._load(account.principal, token)
         return self._keep(account.principal, build_credential(fresh, self._header, self._keys, self._origin))
+
+    @asynccontextmanager
+    async def _keep_lease(self, account: Account) -> AsyncGenerator[None]:
+        """Renew the lease while the block runs, so that no other process refreshes as well."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                with suppress(Fault):
+                    await self._store.renew_lease(account, self._worker)
+
+        renewal = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            with suppress(asyncio.CancelledError):
+                await renewal
 
     async def _write(self, account: Account, answer: Token, access: str) -> Account | None:
         """Store the answer. A server that rotates refresh tokens has already invalidated the old one: keep trying."""

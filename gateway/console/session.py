@@ -1,6 +1,4 @@
-"""Sign-in of operators to the console and of users to their accounts.
-
-It is the OAuth authorization code flow with PKCE, followed by a sealed session cookie.
+"""Sign-in to the console and the account pages: OAuth code flow with PKCE, then a sealed cookie.
 
 The cookie expires with the access token. The browser then repeats the flow, which needs no input while the user is
 still signed in at the authorization server, and so picks up changed rights.
@@ -82,7 +80,7 @@ class ConsoleSession(msgspec.Struct, frozen=True):
 
 
 class ConsoleSignIn:
-    """Signs operators or users in and out. Without an authority (`auth.mode: none`) every request is `anonymous`."""
+    """Signs users in and out. Without an authority (`auth.mode: none`) every request is `anonymous`."""
 
     def __init__(
         self,
@@ -97,9 +95,8 @@ class ConsoleSignIn:
         scope: str | None = SCOPE,
         cookie: str = "gatehouse-console",
     ) -> None:
-        """`scope` is required of every user; `cookie` names the session cookie, which no other part accepts."""
         self._scope = scope
-        self._purpose = "console" if cookie == "gatehouse-console" else cookie
+        self._purpose = cookie.removeprefix("gatehouse-")
         self.authority = authority
         self.anonymous = anonymous
         self._cookie_seal = cookie_seal

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpcore
 import httpx
@@ -46,6 +46,14 @@ class Proxy:
         if parts.username is not None:
             credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         return cls(parts.hostname, parts.port or 3128, credentials)
+
+    @property
+    def url(self) -> str:
+        """The URL of the proxy, with its password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        user, _, password = (self.credentials or "").partition(":")
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if self.credentials is not None else ""
+        return f"http://{login}{host}:{self.port}"
 
     def connect_request(self, host: str, port: int) -> bytes:
         """Encode the request that opens a tunnel."""

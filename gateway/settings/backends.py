@@ -37,7 +37,7 @@ class OAuthClient(Section):
         description="File with an identity token of this workload, such as a Kubernetes service account token, which "
         "is read at each use.",
     )
-    assertion: Literal["grant", "client"] = Field(
+    assertion_use: Literal["grant", "client"] = Field(
         default="grant",
         description="Whether the identity token is the grant (jwt-bearer) or authenticates the client.",
     )
@@ -60,7 +60,7 @@ class OAuthClient(Section):
                 raise problems((("assertion_file",), "give either assertion_file, client_secret or client_key"))
         elif (self.client_secret is None) == (self.client_key is None):
             raise problems((("client_secret",), "give either client_secret or client_key"))
-        if not self.client_id and (self.assertion_file is None or self.assertion == "client"):
+        if not self.client_id and (self.assertion_file is None or self.assertion_use == "client"):
             raise problems((("client_id",), "is required"))
         if self.client_key is not None and self.method is not None:
             raise problems((("method",), "applies to client_secret only; remove it or use client_secret"))

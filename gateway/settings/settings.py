@@ -155,6 +155,8 @@ class Settings(BaseSettings):
             )
         if self.server.workers > 1 and self.bus.url is None:
             yield ("server", "workers"), "more than one worker needs a shared bus; set bus.url to a redis:// address"
+        if (ca_file := self.outbound.ca_file) is not None and not ca_file.is_file():
+            yield ("outbound", "ca_file"), "the file does not exist"
         for name, section, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
             if section.url is not None and importlib.util.find_spec(package) is None:
                 extra = "postgres" if package == "asyncpg" else package

@@ -29,7 +29,7 @@ from gateway.console.session import ConsoleSignIn
 from gateway.contract import Caller
 from gateway.edge.api.accounts import accounts_router
 from gateway.errors import Fault, Kind
-from gateway.outbound import OutboundRoute, Proxy, create_client
+from gateway.outbound import create_client
 from gateway.outbound.oauth import ClientAuthentication, Proof, Token
 from gateway.settings import Settings, UrlBackend
 from gateway.settings.accounts import AccountExchange, AccountIdentityAssertion, AccountOAuth, VaultSettings
@@ -40,6 +40,7 @@ from gateway.upstream.health import LoadError
 from gateway.upstream.http.transport import load_tls
 from gateway.wiring.console import SealedCookies, sign_in_authority
 from gateway.wiring.identity import ACCOUNTS_CLIENT_ID, Identity
+from gateway.wiring.outbound import outbound_route
 
 log = logging.getLogger("gatehouse.accounts")
 
@@ -47,13 +48,6 @@ COMMAND_SECONDS: Final = 30.0
 TOKEN_SECONDS: Final = 10.0
 """Limit of a token request; shorter than a refresh lease."""
 PROOF_KEYS: Final = ProofKeys(DpopKey.generate, DpopKey.load)
-
-
-def outbound_route(settings: Settings) -> OutboundRoute:
-    """The way out, as configured under `outbound:`."""
-    outbound = settings.outbound
-    proxy = Proxy.parse(outbound.proxy.get_secret_value()) if outbound.proxy is not None else None
-    return OutboundRoute(proxy, outbound.no_proxy, outbound.ca_file)
 
 
 def load_master_keys(vault: VaultSettings, secrets: Path) -> MasterKeys:

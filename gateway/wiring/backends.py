@@ -111,13 +111,13 @@ def _credential(namespace: str, entry: UrlBackend, route: OutboundRoute) -> Clie
     if oauth.client_key is not None:
         assertion = _load_client_key(namespace, oauth.client_id, oauth.client_key).sign_assertion
     identity = partial(_read_identity_token, namespace, oauth.assertion_file)
-    if oauth.assertion_file is not None and oauth.assertion == "client":
+    if oauth.assertion_file is not None and oauth.assertion_use == "client":
         assertion = identity
     grant = ClientCredentialsGrant(
         client_id=oauth.client_id,
         client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
         assertion=assertion,
-        jwt_bearer=identity if oauth.assertion_file is not None and oauth.assertion == "grant" else None,
+        jwt_bearer=identity if oauth.assertion_file is not None and oauth.assertion_use == "grant" else None,
         token_url=oauth.token_url,
         issuer=oauth.issuer,
         scope=oauth.scope,

@@ -22,6 +22,7 @@ from gateway.settings import Settings
 from gateway.telemetry.trace_store import FILE
 from gateway.wiring.identity import CONSOLE_CLIENT_ID, Identity
 from gateway.wiring.operator_api import OperatorCallHistory
+from gateway.wiring.outbound import outbound_route
 
 log = logging.getLogger("gatehouse.console")
 
@@ -144,7 +145,9 @@ class _ExternalAuthority:
         self._plain = entry.allow_private
         self._console = settings.console
         self._identity = identity
-        self._http = outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0)
+        self._http = outbound_client(
+            allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0, route=outbound_route(settings)
+        )
         identity.on_close(self._http.aclose)
 
     def authority(self) -> SignInAuthority:

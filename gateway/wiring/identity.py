@@ -60,6 +60,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
+from gateway.wiring.outbound import outbound_route
 
 if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
@@ -279,7 +280,12 @@ class Identity:
         """Add the configured issuers to `issuers`; return the introspection of opaque tokens, if any issuer has it."""
         introspections: list[TokenIntrospection] = []
         for entry in self._settings.auth.issuers:
-            http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
+            http = outbound_client(
+                allow_private=entry.allow_private,
+                max_bytes=KEYS_BYTES,
+                timeout=5.0,
+                route=outbound_route(self._settings),
+            )
             self._exit_stack.push_async_callback(http.aclose)
             claims = ClaimMapping(
                 tenant=entry.tenant,
@@ -310,7 +316,13 @@ class Identity:
         private = frozenset(auth.client_document_private_hosts)
         # The client chooses the host name, and its name servers may be slow: resolve in a thread pool of its own.
         names = partial(self._thread_pool("names", 4, 16), resolve_blocking)
-        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=TIMEOUT_SECONDS, resolver=names)
+        http = outbound_client(
+            allow_private=private,
+            max_bytes=MAX_BYTES,
+            timeout=TIMEOUT_SECONDS,
+            resolver=names,
+            route=outbound_route(self._settings),
+        )
         self._exit_stack.push_async_callback(http.aclose)
         return ClientDocuments(http, auth.client_document_domains)
 

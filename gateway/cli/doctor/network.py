@@ -16,6 +16,7 @@ from gateway.contract import Json
 from gateway.errors import Fault
 from gateway.outbound import create_client as outbound_client
 from gateway.settings import IssuerSettings, Settings
+from gateway.wiring.outbound import outbound_route
 
 _SECONDS: Final = 5.0
 
@@ -23,7 +24,9 @@ _SECONDS: Final = 5.0
 async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
     for position, entry in enumerate(settings.auth.issuers):
         part = f"auth.issuers.{position}"
-        async with outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
+        async with outbound_client(
+            allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS, route=outbound_route(settings)
+        ) as http:
             async for finding in _issuer(part, entry, http):
                 yield finding
         for tenant in sorted(entry.possible_tenants - set(settings.tenants)):

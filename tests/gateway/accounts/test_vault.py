@@ -160,7 +160,9 @@ async def test_lease_of_a_dead_process_can_be_taken_once_it_has_expired(database
     store = AccountStore(database, Vault(database, MasterKeys(MASTER)), clock=lambda: now[0])
     account = await store.put(_account())
     assert await store.take_lease(account, "dead")
-    now[0] += 13
+    assert await store.renew_lease(account, "dead")
+    assert not await store.renew_lease(account, "alive")
+    now[0] += 5
     assert await store.take_lease(account, "alive")
 
 
