@@ -57,6 +57,7 @@ install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench.in_process
+	@$(PY) -m bench.accounts
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.limits
 	@$(PY) -m bench.workers
