@@ -20,6 +20,7 @@ from gateway.settings import (
 )
 from gateway.settings.backends import OAuthClient, ProcessLimits
 from gateway.settings.limits import LimitRule
+from gateway.settings.providers import AccessRuleSettings, ProviderSettings
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
@@ -44,6 +45,16 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         IssuerSettings,
     ),
     ("`auth.issuers.N.introspection`", "The token introspection endpoint for opaque tokens.", IntrospectionSettings),
+    (
+        "`auth.providers.NAME`",
+        "An identity provider at which users sign in. [docs/company-sign-in.md](company-sign-in.md) shows each preset.",
+        ProviderSettings,
+    ),
+    (
+        "`auth.providers.NAME.rules`, each",
+        "Access of one group of the provider. The first rule that matches applies.",
+        AccessRuleSettings,
+    ),
     ("`servers.NAME`", "A virtual server: a subset of the backends at its own path, `/mcp/NAME`.", VirtualServer),
     (
         "`backends.NAMESPACE`, with `module`",
@@ -69,7 +80,11 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
 )
 """Repeatable sections: title, description and model."""
 
-DERIVED: Final = frozenset({"server.ops_public_url", "auth.client_documents", "max_calls_per_tenant", "resource"})
+DERIVED: Final = frozenset(
+    {
+        "server.ops_public_url", "auth.client_documents", "auth.local_users", "max_calls_per_tenant", "resource",
+    }
+)  # fmt: skip
 """Settings without a fixed default; it is derived from other settings."""
 
 HEAD: Final = """\

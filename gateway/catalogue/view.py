@@ -9,15 +9,25 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from gateway.catalogue.effects import effect_of, needs_approval
 from gateway.catalogue.names import Mode, canonical, exposed_name
-from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, may_repeat, timeout_of
+from gateway.catalogue.snapshot import (
+    SUPPORTS_DRY_RUN,
+    Snapshot,
+    allows_dry_run,
+    has_upstream_tasks,
+    may_repeat,
+    task_support,
+    timeout_of,
+)
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
-from gateway.contract import MODERN, Json, Route
+from gateway.contract import HANDSHAKE_TASKS_SINCE, MODERN, TASKS_EXTENSION, Json, Route
 from gateway.errors import Fault, Kind
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
+EFFECT: Final = "gatehouse/effect"
 MAX_INSTRUCTIONS: Final = 16_384
 
 _NONE: Final[Json] = {}
@@ -50,6 +60,8 @@ class ListFormat:
     page_size: int = 100
     ttl: float = 60.0
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    task_patterns: tuple[str, ...] = ()
+    """Canonical ids, or patterns of them, of tools whose calls may become tasks."""
     cursors: CursorCodec = field(default_factory=lambda: PlainCursorCodec())
 
 
@@ -79,7 +91,9 @@ class View:
         self._format = list_format
         self._can_see = can_see
         self._lists: dict[str, list[_ListItem]] = {key: [] for key in LISTS.values()}
-        self._pages: dict[tuple[str, int, bool], bytes] = {}
+        self._pages: dict[tuple[str, int, str], bytes] = {}
+        self._has_task_tools = False
+        """Whether a call of any listed tool may become a task of the gateway."""
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
             self._add_snapshot(snapshot, can_list)
@@ -124,20 +138,26 @@ class View:
         size = self._format.page_size
         if number and number * size >= len(listed):
             raise Fault(Kind.INVALID_INPUT, "The cursor is past the end of the list. Start again without a cursor.")
-        key = (method, number, version == MODERN)
+        # Revisions of the handshake era before tasks get the same page.
+        shown_version = version if version >= HANDSHAKE_TASKS_SINCE else ""
+        key = (method, number, shown_version)
         if (encoded := self._pages.get(key)) is None:
-            encoded = self._pages[key] = self._encode_page(method, number, modern=version == MODERN)
+            encoded = self._pages[key] = self._encode_page(method, number, shown_version)
         return encoded
 
     def items(self, method: str) -> list[Json]:
         """A whole list, without paging."""
         return [each.definition for each in self._lists[LISTS[method]]]
 
-    def _encode_page(self, method: str, number: int, *, modern: bool) -> bytes:
-        key, size = LISTS[method], self._format.page_size
+    def _encode_page(self, method: str, number: int, version: str) -> bytes:
+        key, size, modern = LISTS[method], self._format.page_size, version == MODERN
         listed = self._lists[key]
-        shown = [each.definition for each in listed[number * size : (number + 1) * size]]
-        result: Json = {key: shown if modern else [_handshake_item(item) for item in shown]}
+        page = listed[number * size : (number + 1) * size]
+        result: Json = {
+            key: [each.definition for each in page]
+            if modern
+            else [_handshake_item(each, with_tasks=version == HANDSHAKE_TASKS_SINCE) for each in page]
+        }
         if (number + 1) * size < len(listed):
             result["nextCursor"] = self._format.cursors.mint(method, number + 1)
         if modern:
@@ -173,9 +193,18 @@ class View:
         extensions: Json = {}
         for each in offered:
             extensions |= each.get("extensions") or {}
+        if self._has_task_tools:
+            extensions[TASKS_EXTENSION] = {}
         if extensions:
             union["extensions"] = extensions
         return union
+
+    def handshake_capabilities(self, version: str) -> Json:
+        """The capabilities for a client of the handshake era: without extensions, with the tasks of 2025-11-25."""
+        capabilities = {key: value for key, value in self.capabilities().items() if key != "extensions"}
+        if version == HANDSHAKE_TASKS_SINCE and self._has_task_tools:
+            capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        return capabilities
 
     def instructions(self) -> str:
         """The instructions of each backend, under a heading with its namespace."""
@@ -201,6 +230,7 @@ class View:
                     self._add_route(key, listed.route)
                     if can_list(listed.route):
                         self._lists[key].append(listed)
+                        self._has_task_tools = self._has_task_tools or listed.route.task_support != "forbidden"
 
     def _add_route(self, key: str, route: Route) -> None:
         if key == "resources":
@@ -230,19 +260,22 @@ class View:
             header_schema=snapshot.header_schemas.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
+            needs_approval=needs_approval(backend, definition),
             allows_dry_run=allows_dry_run(backend, definition),
             may_repeat=may_repeat(backend, definition),
             pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._format.deadline),
+            task_support=task_support(backend, definition, self._format.task_patterns),
+            has_upstream_tasks=has_upstream_tasks(snapshot.lists, definition),
         )
         shown = rewrite_meta(definition, self._wrap(snapshot))
-        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
+        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical, EFFECT: route.effect}
         if backend.trusted and route.effect:
             meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:
             meta[DEGRADED] = True
         item = {**shown, "name": route.exposed, "_meta": meta}
-        item.pop("execution", None)  # experimental tasks of 2025-11-25, which the gateway does not support
+        item.pop("execution", None)  # only revision 2025-11-25 has it: `_handshake_item` adds it
         if self._mode == "underscore":
             item["inputSchema"] = snapshot.flat_schemas[name]
         return _ListItem(route, item)
@@ -301,8 +334,14 @@ def _wrap_uri(namespace: str, uri_prefixes: tuple[str, ...], uri: str) -> str:
     return wrap(namespace, uri, uri_prefixes)
 
 
-def _handshake_item(item: Json) -> Json:
-    """Remove an output schema that is not of type object: clients of the handshake era reject the whole list for it."""
+def _handshake_item(listed: _ListItem, *, with_tasks: bool) -> Json:
+    """Remove an output schema that is not of type object: clients of the handshake era reject the whole list for it.
+
+    A tool whose server requires a task is listed as optional: without one, the task runs to its end inside the call.
+    """
+    item = listed.definition
+    if with_tasks and listed.route.task_support != "forbidden":
+        item = {**item, "execution": {"taskSupport": "optional"}}
     schema = item.get("outputSchema")
     if schema is None or schema.get("type") == "object":
         return item

@@ -15,6 +15,7 @@ from typing import Final
 from gateway.catalogue.snapshot import take_snapshot
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import add_module_paths, read_settings
+from gateway.cli.output import count
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
@@ -28,7 +29,7 @@ FETCH_SECONDS: Final = 60.0
 MAX_BYTES: Final = 64 * 1024 * 1024
 _FETCHING_COMMANDS: Final = ("npx", "uvx", "pipx", "bunx")
 """Programs that may have to download a package before they run it."""
-_INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
+INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,9 @@ async def _check_one(
         check_backend(settings, namespace, entry)
         if isinstance(entry, ModuleBackend):
             return BackendFinding(namespace, True)
-        started, seconds = time.monotonic(), _connect_timeout(entry)
+        started, seconds = time.monotonic(), connect_timeout(entry)
         backend = remote_backend(
-            namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, orphan_reaper=orphan_reaper
+            namespace, entry, Manifest(), info=INFO, max_bytes=MAX_BYTES, orphan_reaper=orphan_reaper
         )
     except LoadError as exc:
         part = f"backends.{namespace}"
@@ -147,7 +148,8 @@ async def _check_one(
     )
 
 
-def _connect_timeout(entry: UrlBackend | CommandBackend) -> float:
+def connect_timeout(entry: UrlBackend | CommandBackend) -> float:
+    """Seconds to wait for the lists of a server."""
     return (
         FETCH_SECONDS if isinstance(entry, CommandBackend) and entry.command in _FETCHING_COMMANDS else CONNECT_SECONDS
     )
@@ -211,7 +213,9 @@ def _show(finding: BackendFinding) -> None:
     if not finding.eras:
         print(f"✓ {finding.namespace}")
         return
-    counts = f"{finding.tools} tools, {finding.resources} resources, {finding.prompts} prompts"
+    counts = ", ".join(
+        (count(finding.tools, "tool"), count(finding.resources, "resource"), count(finding.prompts, "prompt"))
+    )
     print(f"✓ {finding.namespace}: {' and '.join(finding.eras)}, {counts}, {finding.seconds:g} s")
     for name, reason in finding.quarantined.items():
         print(f"    quarantined: {name!r}: {reason}")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from gateway.cli.client_config import strip_comments
 from gateway.cli.failure import CommandError, print_stderr
-from gateway.cli.settings_file import SettingsFile, default_backends_notice
+from gateway.cli.settings_file import CLIENT_TRUST, CLIENT_TRUST_NOTICE, SettingsFile, default_backends_notice
 from gateway.contract import Json
 
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -158,6 +158,7 @@ def translate(found: ClientServer, taken: set[str]) -> ImportedServer:
     if source.get("disabled") is True or source.get("enabled") is False:
         entry["enabled"] = False
         variables.notes.append("it is disabled, as in the client")
+    entry["trust"] = CLIENT_TRUST
     left_out = tuple(key for key in source if key not in known | _SWITCHES)
     return ImportedServer(found.name, namespace, kind, entry, left_out, tuple(variables.notes))
 
@@ -252,6 +253,7 @@ def _as_object(servers: Sequence[ImportedServer]) -> dict[str, Any]:
                 "name": each.name,
                 "namespace": each.namespace,
                 "kind": each.kind,
+                "trust": each.entry.get("trust"),
                 "left_out": list(each.left_out),
                 "notes": list(each.notes),
             }
@@ -273,5 +275,7 @@ def _show(servers: Sequence[ImportedServer], path: Path, *, dry_run: bool) -> No
             print(f"  ignored keys: {', '.join(each.left_out)}")
         for note in each.notes:
             print(f"  {note}")
+    if any(not each.problem for each in servers):
+        print(CLIENT_TRUST_NOTICE)
     if not dry_run and any(not each.problem for each in servers):
         print(f"wrote {path}; start the gateway with `gatehouse serve`")

@@ -52,6 +52,7 @@ def create(
     label: str,
     config: Path | None,
     as_json: bool,
+    groups: Iterable[str] | None = None,
 ) -> None:
     name, kind = _principal(subject, service)
     granted = validate_scopes(scopes, config, for_policies=True)
@@ -59,7 +60,9 @@ def create(
 
     async def create_key(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
         ring.check_tenant(tenant)
-        return await ring.keys.create(tenant, name, kind=kind, scopes=granted, expires=expires_at, label=label)
+        return await ring.keys.create(
+            tenant, name, kind=kind, scopes=granted, groups=groups or (), expires=expires_at, label=label
+        )
 
     text, info = _with_ring(config, create_key)
     print(json.dumps({"key": text, **_as_object(info)}) if as_json else text)

@@ -17,6 +17,12 @@ from gateway.cli.load_settings import add_module_paths
 from gateway.contract import Json
 from gateway.settings import FILE, Settings, SettingsError, UrlBackend, default_backends, load
 
+CLIENT_TRUST: Final = "client"
+"""`trust` of the servers that commands add: those of one user, whose client asks before it calls a tool."""
+CLIENT_TRUST_NOTICE: Final = (
+    "trust: client: the gateway asks for no approval, because clients ask their users; "
+    "set trust: annotations to require approval of destructive tools"
+)
 _PRIVATE_HINT: Final = "`backends add --allow-private` allows private addresses, plain HTTP and any port"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -17,13 +17,16 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.contract import Caller
-from gateway.contract.caller import ADMIN
+from gateway.contract.caller import ADMIN, APPROVE
 from gateway.errors import Fault, Kind
 
 SCOPE: Final = ADMIN
+ENTRY_SCOPES: Final = (ADMIN, APPROVE)
+"""Scopes that let a user sign in. An approver without the first sees the Approvals pages only."""
 _RESOURCE_PATH: Final = "/mcp"
 """Required resource of the access token: the main endpoint."""
 _REDIRECT_SECONDS: Final = 600.0
+_FORM_SECONDS: Final = 3600.0
 _MAX_SESSION_SECONDS: Final = 8 * 3600.0
 """Upper limit of a session, even if the token lives longer."""
 
@@ -64,6 +67,14 @@ class SignInRedirect(msgspec.Struct, frozen=True):
     expires: float
 
 
+class FormToken(msgspec.Struct, frozen=True):
+    """Content of the hidden field that protects a form against requests from other sites."""
+
+    principal: str
+    token: str
+    expires: float
+
+
 class ConsoleSession(msgspec.Struct, frozen=True):
     """Content of the session cookie: the caller as the access token described it."""
 
@@ -92,10 +103,10 @@ class ConsoleSignIn:
         is_valid: Callable[[Caller], Awaitable[bool]],
         redirect_uri: str,
         resource: str,
-        scope: str | None = SCOPE,
+        scopes: frozenset[str] | None = frozenset(ENTRY_SCOPES),
         cookie: str = "gatehouse-console",
     ) -> None:
-        self._scope = scope
+        self._scopes = scopes
         self._purpose = cookie.removeprefix("gatehouse-")
         self.authority = authority
         self.anonymous = anonymous
@@ -124,6 +135,20 @@ class ConsoleSignIn:
             session.credential, session.expires, client=session.client, token=session.token, issued=session.issued,
         )  # fmt: skip
         return caller if await self._is_valid(caller) else None
+
+    def form_token(self, caller: Caller) -> str:
+        """A token for the forms of this session's pages."""
+        payload = FormToken(caller.principal, caller.token, time.time() + _FORM_SECONDS)
+        return self._cookie_seal.seal("console form", msgspec.json.encode(payload))
+
+    def check_form_token(self, caller: Caller, text: str) -> None:
+        """Raise `Fault` unless `text` is a form token of this session."""
+        payload = self._cookie_seal.open("console form", text)
+        token = msgspec.json.decode(payload, type=FormToken) if payload is not None else None
+        if token is None or (token.principal, token.token) != (caller.principal, caller.token):
+            raise Fault(Kind.DENIED, "This form does not belong to your session. Open the page again.")
+        if token.expires <= time.time():
+            raise Fault(Kind.DENIED, "This form has expired. Open the page again.")
 
     async def begin(self, return_to: str, *, force_login: bool = False) -> tuple[str, list[str]]:
         """Return the authorization URL and the cookies to set. `force_login` makes the authority prompt for a login,
@@ -180,7 +205,7 @@ class ConsoleSignIn:
         if caller is None:
             message = "The access token was rejected. Open the console again to sign in."
             raise Fault(Kind.INVALID_INPUT, _with_requirements(message, authority.requirements))
-        lacks_scope = self._scope is not None and self._scope not in caller.scopes
+        lacks_scope = self._scopes is not None and caller.scopes.isdisjoint(self._scopes)
         if lacks_scope or not caller.token or caller.resource != _RESOURCE_PATH:
             raise missing_scope(authority.requirements)
         return pending.return_to, [self._session_cookie(caller), self._cookie_header("-way", "", 0)]

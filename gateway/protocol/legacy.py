@@ -18,12 +18,14 @@ from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.protocol.client_requests import ClientRequests, encode_response
 from gateway.protocol.context import (
     BACKEND_METHODS,
+    HANDSHAKE_TASK_METHODS,
     LARGE_BODY_BYTES,
     LIST_METHODS,
     EndpointContext,
     Refusal,
     decode_in_thread,
     find_route,
+    find_task_route,
     make_list_handler,
     require_view,
 )
@@ -95,6 +97,8 @@ class LegacyEra:
         """Tasks, not request ids: a client may wrongly use one id for two requests."""
         self._handlers: dict[str, Handler] = {
             **dict.fromkeys(BACKEND_METHODS, context.call_handler),
+            "tools/call": context.tool_handler,
+            **dict.fromkeys(HANDSHAKE_TASK_METHODS, context.task_handler),
             **dict.fromkeys(LIST_METHODS, context.make_local_handler(make_list_handler(context.catalogue))),
             "initialize": context.make_local_handler(self._initialize),
             "ping": context.make_local_handler(_ping),
@@ -296,7 +300,12 @@ class LegacyEra:
     def prepare(self, inbound: InboundRequest) -> PreparedRequest:
         method, params = inbound.message.method, inbound.message.params
         check_params(method, params)
-        return (*find_route(inbound.view, method, params), None) if method in BACKEND_METHODS else (None, params, None)
+        if method in BACKEND_METHODS:
+            return (*find_route(inbound.view, method, params), None)
+        if method in HANDSHAKE_TASK_METHODS:
+            caller = inbound.http_request.caller
+            return find_task_route(self._context, caller, inbound.view, params), params, None
+        return None, params, None
 
     def finalize(self, call: Call, result: Result) -> Result:
         if isinstance(result, bytes) or call.method not in BACKEND_METHODS:
@@ -327,10 +336,9 @@ class LegacyEra:
 
     async def _initialize(self, call: Call) -> Result:
         view = require_view(self._context.catalogue, call)
-        capabilities = {key: value for key, value in view.capabilities().items() if key != "extensions"}
         return {
             "protocolVersion": call.client.version,
-            "capabilities": capabilities,
+            "capabilities": view.handshake_capabilities(call.client.version),
             "serverInfo": self._context.server_info,
             "instructions": view.instructions(),
         }

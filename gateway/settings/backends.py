@@ -96,7 +96,8 @@ class ConcurrencyLimits(Section):
 class _Backend(Section):
     effects: dict[str, Effect] = Field(
         default={},
-        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or sends data outside.",
+        description="Effect by tool name or pattern, such as delete_*: 0 reads, 1 writes idempotently, 2 writes, "
+        "3 destroys or sends data outside; `gatehouse check` rejects a name that matches no tool.",
     )
     timeouts: dict[str, CallSeconds] = Field(default={}, description="Timeout by tool, in seconds.")
     timeout: CallSeconds | None = Field(
@@ -134,11 +135,19 @@ class ModuleBackend(_Backend):
         return module, attribute or "server"
 
 
+class _RemoteBackend(_Backend, ConcurrencyLimits):
+    trust: Literal["strict", "annotations", "client"] = Field(
+        default="annotations",
+        description="Which tools need approval by their effect: 2 and above (strict), 3 (annotations), or only those "
+        "that effects sets to 3 (client: the users' clients ask); policies that require approval always apply.",
+    )
+
+
 def _transport(text: Any) -> Any:
     return "http" if text in ("streamable-http", "streamableHttp") else text
 
 
-class UrlBackend(_Backend, ConcurrencyLimits):
+class UrlBackend(_RemoteBackend):
     """A remote MCP server."""
 
     url: WebAddress = Field(description="URL of the server's MCP endpoint.")
@@ -170,7 +179,7 @@ class UrlBackend(_Backend, ConcurrencyLimits):
         return self
 
 
-class CommandBackend(_Backend, ConcurrencyLimits):
+class CommandBackend(_RemoteBackend):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")

@@ -8,26 +8,22 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import httpx
-from fastapi import APIRouter
 
 from gateway.accounts.access import AccountBackends, BackendAccounts
 from gateway.accounts.authorization import ClientSettings, RemoteAuthorization
 from gateway.accounts.connect import Connections
 from gateway.accounts.credentials import KeyHeader, ProofKeys
 from gateway.accounts.grants import ID_JAG, ID_TOKEN, AssertionGrant, ExchangedTokens, TokenExchange
-from gateway.accounts.routes import AccountRoutes
 from gateway.accounts.store import Account, AccountStore
 from gateway.accounts.tokens import AccountTokens
 from gateway.accounts.vault import KEY_BYTES, MasterKeys, Vault
 from gateway.auth.client_key import ClientKey
 from gateway.auth.dpop import DpopKey
-from gateway.console.session import ConsoleSignIn
 from gateway.contract import Caller
-from gateway.edge.api.accounts import accounts_router
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client
 from gateway.outbound.oauth import ClientAuthentication, Proof, Token
@@ -38,9 +34,12 @@ from gateway.state.secrets import load_secret
 from gateway.upstream.account_access import AccountAccess, AccountRequired
 from gateway.upstream.health import LoadError
 from gateway.upstream.http.transport import load_tls
-from gateway.wiring.console import SealedCookies, sign_in_authority
 from gateway.wiring.identity import ACCOUNTS_CLIENT_ID, Identity
 from gateway.wiring.outbound import outbound_route
+from gateway.wiring.sealed_cookies import SealedCookies
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 log = logging.getLogger("gatehouse.accounts")
 
@@ -154,8 +153,14 @@ class AccountsWiring:
 
     def routers(
         self, may_use: Callable[[Caller, str], bool], is_authorized: Callable[[Caller], Awaitable[bool]]
-    ) -> list[APIRouter]:
+    ) -> "list[APIRouter]":
         """The pages and the API for users. `may_use` tells whether a caller's tenant has a backend."""
+        # Imported here: see `DeferredApp`.
+        from gateway.accounts.routes import AccountRoutes
+        from gateway.console.session import ConsoleSignIn
+        from gateway.edge.api.accounts import accounts_router
+        from gateway.wiring.console import sign_in_authority
+
         identity, limiter = self._identity, self._identity.ip_rate_limiter
         sign_in = ConsoleSignIn(
             authority=sign_in_authority(self._settings, self._public_url, identity, ACCOUNTS_CLIENT_ID),
@@ -165,7 +170,7 @@ class AccountsWiring:
             is_valid=is_authorized,
             redirect_uri=f"{self._public_url}/accounts/signed-in",
             resource=f"{self._public_url}/mcp",
-            scope=None,
+            scopes=None,
             cookie="gatehouse-accounts",
         )
         pages = AccountRoutes(

@@ -206,7 +206,7 @@ def check_shared_files(settings: Settings, namespace: str, manifest: Manifest) -
         )
 
 
-OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
+OVERRIDES: Final = {"effects", "trust", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
 """Keys of an entry that override the manifest."""
 Entry = ModuleBackend | UrlBackend | CommandBackend
 ServedBackend = LocalBackend | RemoteBackend

@@ -8,21 +8,22 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from gateway.approvals.review import ApprovalReview
 from gateway.auth.jwks import MAX_BYTES, discover
 from gateway.catalogue.catalogue import Catalogue
 from gateway.console.page import ConsoleSources
 from gateway.console.routes import ConsoleRoutes
-from gateway.console.session import SCOPE, ConsoleSignIn, Form, SignInAuthority
+from gateway.console.session import ENTRY_SCOPES, SCOPE, ConsoleSignIn, Form, SignInAuthority
 from gateway.contract import Caller, Json, Route
-from gateway.contract.caller import SCOPES
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
-from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
+from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.settings import Settings
 from gateway.telemetry.trace_store import FILE
-from gateway.wiring.identity import CONSOLE_CLIENT_ID, Identity
+from gateway.wiring.identity import ACCOUNT_SCOPES, CONSOLE_CLIENT_ID, Identity
 from gateway.wiring.operator_api import OperatorCallHistory
 from gateway.wiring.outbound import outbound_route
+from gateway.wiring.sealed_cookies import SealedCookies
 
 log = logging.getLogger("gatehouse.console")
 
@@ -49,6 +50,8 @@ class ConsoleDependencies:
     is_authorized: Callable[[Caller], Awaitable[bool]]
     seal: TokenSeal
     version: str
+    approvals: ApprovalReview
+    is_approver: Callable[[Caller], bool]
 
 
 def open_console(
@@ -71,6 +74,8 @@ def open_console(
         public_url=public_url,
         trace_url=settings.console.trace_url,
         version=dependencies.version,
+        approvals=dependencies.approvals,
+        is_approver=dependencies.is_approver,
     )
     url = settings.server.operators_url(public_url)
     sign_in = ConsoleSignIn(
@@ -83,22 +88,6 @@ def open_console(
         resource=f"{public_url}/mcp",
     )
     return ConsoleRoutes(sources, sign_in, url, host_allowed, ops_port_only=settings.server.ops_port is not None)
-
-
-class SealedCookies:
-    """Implements `gateway.console.session.CookieSeal` with the keys of the session ids."""
-
-    def __init__(self, seal: TokenSeal) -> None:
-        self._seal = seal
-
-    def seal(self, purpose: str, payload: bytes) -> str:
-        return self._seal.seal(purpose, payload)
-
-    def open(self, purpose: str, text: str) -> bytes | None:
-        try:
-            return self._seal.open(purpose, text)
-        except InvalidSeal:
-            return None
 
 
 def sign_in_authority(
@@ -130,8 +119,8 @@ def _embedded_authority(public_url: str, identity: Identity, client_id: str) -> 
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    scopes = SCOPE if client_id == CONSOLE_CLIENT_ID else " ".join(sorted(SCOPES))
-    return SignInAuthority(public_url, client_id, scopes, authorize, exchange, leave)
+    scopes = ENTRY_SCOPES if client_id == CONSOLE_CLIENT_ID else ACCOUNT_SCOPES
+    return SignInAuthority(public_url, client_id, " ".join(scopes), authorize, exchange, leave)
 
 
 class _ExternalAuthority:

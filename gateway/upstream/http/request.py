@@ -76,3 +76,5 @@ class LegacyRequest(Struct, frozen=True, gc=False):
     """Additional header lines, if the transport sends headers with each request."""
     log_level: str | None = None
     """The lowest log level that the client wants."""
+    session: str | None = None
+    """The session that the request must use, as `LegacyHttp.session_of` returned it; None: that of the key."""

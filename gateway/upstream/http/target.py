@@ -36,14 +36,14 @@ class HttpTarget:
         credential: UpstreamCredential | None = None,
         accounts: AccountCredential | None = None,
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._head = head
         self._credential = credential
         self._accounts = accounts
 
     def with_path(self, path: str) -> "HttpTarget":
         """The target for another path of the same server."""
-        return HttpTarget(self._pool, self._head.with_path(path), self._credential, self._accounts)
+        return HttpTarget(self.pool, self._head.with_path(path), self._credential, self._accounts)
 
     def post(
         self, headers: bytes, body: bytes, *, idempotent: bool = False, owner: str = ""
@@ -52,7 +52,7 @@ class HttpTarget:
         if owner and self._accounts is not None:
             return self._send_for_account(self._accounts, owner, "POST", headers, body, idempotent)
         if self._credential is None:
-            return self._pool.exchange(self._head.post(headers, body), idempotent)
+            return self.pool.exchange(self._head.post(headers, body), idempotent)
         return self._send_authenticated(self._credential, "POST", headers, body, idempotent)
 
     def send_without_body(self, verb: str, headers: bytes, owner: str = "") -> Awaitable[LeasedConnection]:
@@ -60,7 +60,7 @@ class HttpTarget:
         if owner and self._accounts is not None:
             return self._send_for_account(self._accounts, owner, verb, headers, None, True)
         if self._credential is None:
-            return self._pool.exchange(self._head.without_body(verb, headers), True)
+            return self.pool.exchange(self._head.without_body(verb, headers), True)
         return self._send_authenticated(self._credential, verb, headers, None, True)
 
     async def _send_authenticated(
@@ -68,12 +68,12 @@ class HttpTarget:
     ) -> LeasedConnection:
         """Send with a token. Retries once with a new token on 401: a rejected request was not executed."""
         token = await credential.token()
-        leased = await self._pool.exchange(self._request(verb, headers, body, token), idempotent)
+        leased = await self.pool.exchange(self._request(verb, headers, body, token), idempotent)
         if leased.response.status != 401:
             return leased
         leased.release()
         credential.invalidate(token)
-        return await self._pool.exchange(self._request(verb, headers, body, await credential.token()), idempotent)
+        return await self.pool.exchange(self._request(verb, headers, body, await credential.token()), idempotent)
 
     def _request(self, verb: str, headers: bytes, body: bytes | None, token: str) -> bytes:
         return self._encode(verb, b"%bauthorization: Bearer %b\r\n" % (headers, token.encode("latin-1")), body)
@@ -96,7 +96,7 @@ class HttpTarget:
                 await accounts.give_up(owner, token)
         if leased.response.status == 403 and (scopes := _demanded_scopes(leased.response.headers)) is not None:
             leased.release()
-            raise AccountRequired(self._pool.name, "scopes", scopes)
+            raise AccountRequired(self.pool.name, "scopes", scopes)
         return leased
 
     def _exchange_for(
@@ -105,13 +105,13 @@ class HttpTarget:
         lines = token.lines
         if lines is None:
             lines = token.sign(verb, self._head.path)
-        return self._pool.exchange(self._encode(verb, headers + lines, body), idempotent)
+        return self.pool.exchange(self._encode(verb, headers + lines, body), idempotent)
 
     def _encode(self, verb: str, headers: bytes, body: bytes | None) -> bytes:
         return self._head.without_body(verb, headers) if body is None else self._head.post(headers, body)
 
     async def close(self) -> None:
-        self._pool.close()
+        self.pool.close()
         if self._credential is not None:
             await self._credential.close()
 

@@ -95,7 +95,9 @@ async def test_callers_token_is_exchanged_once_and_cached_for_that_caller(
     assert tokens.cached("a/user:alice") is None
 
 
-async def test_caller_without_a_token_is_told_what_to_do(endpoint: TokenEndpoint, http: httpx.AsyncClient) -> None:
+async def test_caller_without_a_token_gets_an_error_that_says_what_to_do(
+    endpoint: TokenEndpoint, http: httpx.AsyncClient
+) -> None:
     tokens = ExchangedTokens("far", http, _subject, TokenExchange(client=None, token_url=f"{endpoint.base}/token"))
     with pytest.raises(Fault, match="token of your identity provider") as caught:
         await tokens.obtain("a/user:key")

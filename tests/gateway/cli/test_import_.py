@@ -44,7 +44,8 @@ def test_servers_are_imported_with_valid_namespaces(run: Run, tmp_path: Path) ->
     assert result.exit_code == 0, result.stderr
     entries = imported(tmp_path)
     assert list(entries) == ["filesystem", "github-mcp", "memory"]
-    assert entries["filesystem"] == {"command": "npx", "args": ["-y", "server-filesystem", "/srv"]}
+    assert entries["filesystem"] == {"command": "npx", "args": ["-y", "server-filesystem", "/srv"], "trust": "client"}
+    assert "trust: client: the gateway asks for no approval" in result.stdout
     assert entries["github-mcp"]["headers"] == {"Authorization": f"Bearer {SECRET}"}
     assert run("check").exit_code == 0
 
@@ -128,7 +129,10 @@ def test_servers_of_all_projects_of_claude_code_are_imported(run: Run, tmp_path:
         },
     }
     assert run("import", str(write(tmp_path, tree, ".claude.json"))).exit_code == 0
-    assert imported(tmp_path) == {"one": same, "two": {"url": "http://127.0.0.1:3/mcp", "allow_private": True}}
+    assert imported(tmp_path) == {
+        "one": {**same, "trust": "client"},
+        "two": {"url": "http://127.0.0.1:3/mcp", "allow_private": True, "trust": "client"},
+    }
 
 
 @pytest.mark.parametrize(
