@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 VERSION: Final = installed_version()
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 _ROUTE_MODULES: Final = (
+    "gateway.accounts.routes",
     "gateway.auth.server.authlib_core",
     "gateway.auth.server.authorization_server",
     "gateway.edge.api.calls",
@@ -334,7 +335,11 @@ class Gateway:
 
     def _build_plain_routes(self) -> "FastAPI":
         operators = self._operator_routers() if self.settings.server.ops_port is None else []
-        users = self.accounts.routers(self._authorizer.has_backend, self.internal_calls.is_authorized)
+        users = self.accounts.routers(
+            self.identity.authenticate_active(self.tenants.get),
+            self._authorizer.has_backend,
+            self.internal_calls.is_authorized,
+        )
         return _fastapi(*self.identity.routers(), *users, *operators)
 
     def _operator_routers(self) -> "list[APIRouter]":
@@ -439,7 +444,7 @@ class Gateway:
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
-        self.accounts.backends.keep_only(settings.backends)
+        self.accounts.keep_only(settings)
         self._endpoints = endpoints(settings)
         self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:

@@ -145,7 +145,7 @@ class RemoteAuthorization:
         )
 
     async def refresh(self, account: Account, proof: Proof | None) -> Token:
-        """`gateway.accounts.tokens.RefreshGrant`."""
+        """`gateway.accounts.tokens.AccountRefresh`."""
         assert account.refresh is not None
         form = {"grant_type": "refresh_token", "refresh_token": account.refresh.value}
         if account.client.get("resource"):

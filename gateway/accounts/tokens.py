@@ -39,7 +39,7 @@ Require = Callable[[str, bool], Fault]
 """Builds the fault for a principal without a usable account; the flag tells whether it was connected before."""
 
 
-class RefreshGrant(Protocol):
+class AccountRefresh(Protocol):
     """Exchanges the refresh token of an account at the endpoint it was issued by."""
 
     async def __call__(self, account: Account, proof: Proof | None) -> Token: ...
@@ -52,7 +52,7 @@ class AccountTokens:
         self,
         backend: str,
         store: AccountStore,
-        refresh: RefreshGrant,
+        refresh: AccountRefresh,
         require: Require,
         *,
         worker: str,

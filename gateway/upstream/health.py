@@ -44,7 +44,7 @@ class LoadError(Exception):
         return tuple(str(self).partition(": ")[0].split("."))
 
 
-class CredentialRejected(Fault):
+class UpstreamCredentialRejected(Fault):
     """The server rejected the credential of a request."""
 
     def __init__(self, name: str) -> None:

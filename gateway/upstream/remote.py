@@ -35,7 +35,7 @@ from gateway.upstream.account_access import AccountAccess, AccountRequired, add_
 from gateway.upstream.breaker import Breakers, FailureCounts
 from gateway.upstream.bulkhead import Bulkhead, Capacity
 from gateway.upstream.conversation import Conversation, MessageHandler
-from gateway.upstream.health import CredentialRejected, State, UpstreamHealth
+from gateway.upstream.health import State, UpstreamCredentialRejected, UpstreamHealth
 from gateway.upstream.lists import ChangeListener, ListSource, ListWatcher, read_lists
 from gateway.upstream.resource_subscriptions import ResourceSubscriptions, SubscribableSession
 from gateway.upstream.task_completion import adapt_to_tasks, complete_task
@@ -207,7 +207,7 @@ class RemoteBackend:
     async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         try:
             lists = await read_lists(self._transport)
-        except CredentialRejected:
+        except UpstreamCredentialRejected:
             if self._accounts is None:
                 self._lists_failed = True
                 self._record_error(Kind.UNAVAILABLE)

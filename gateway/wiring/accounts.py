@@ -24,6 +24,7 @@ from gateway.accounts.vault import KEY_BYTES, MasterKeys, Vault
 from gateway.auth.client_key import ClientKey
 from gateway.auth.dpop import DpopKey
 from gateway.contract import Caller
+from gateway.edge.mcp_endpoint import Authenticate
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client
 from gateway.outbound.oauth import ClientAuthentication, Proof, Token
@@ -152,7 +153,10 @@ class AccountsWiring:
         return accounts
 
     def routers(
-        self, may_use: Callable[[Caller, str], bool], is_authorized: Callable[[Caller], Awaitable[bool]]
+        self,
+        authenticate: Authenticate,
+        may_use: Callable[[Caller, str], bool],
+        is_authorized: Callable[[Caller], Awaitable[bool]],
     ) -> "list[APIRouter]":
         """The pages and the API for users. `may_use` tells whether a caller's tenant has a backend."""
         # Imported here: see `DeferredApp`.
@@ -190,13 +194,20 @@ class AccountsWiring:
             return self.connections.backend(name).link_for(caller)
 
         api = accounts_router(
-            identity.authenticate,
+            authenticate,
             limiter.gate("accounts api", self._settings.limits.api),
             self.connections,
             usable,
             link,
         )
         return [pages.router(), api]
+
+    def keep_only(self, settings: Settings) -> None:
+        """Drop the accounts of backends that are no longer served, or no longer have accounts."""
+        entries = {
+            name: each for name, each in settings.backends.items() if isinstance(each, UrlBackend) and each.enabled
+        }
+        self.backends.keep_only({name: each for name, each in entries.items() if each.account is not None})
 
     async def close(self) -> None:
         await self.backends.flush()

@@ -5,7 +5,7 @@ from typing import Final, Literal, Protocol
 
 from gateway.contract import BackendLists, Caller, ClientProfile, Json, ListChange
 from gateway.upstream.account_access import AccountAccess, add_note
-from gateway.upstream.health import CredentialRejected
+from gateway.upstream.health import UpstreamCredentialRejected
 from gateway.upstream.lists import read_lists
 
 _KINDS: Final[tuple[Literal["tools", "prompts", "resources"], ...]] = ("tools", "prompts", "resources")
@@ -44,7 +44,7 @@ class AccountLists:
             return await read_lists(_CallerLists(self._transport, caller))
         try:
             lists = await read_lists(_CallerLists(self._transport, None))
-        except CredentialRejected:
+        except UpstreamCredentialRejected:
             lists = BackendLists()
         return add_note(lists, self._accounts.note)
 
