@@ -55,6 +55,7 @@ from gateway.wiring.operator_api import (
     UsageReporter,
 )
 from gateway.wiring.policy import open_policies
+from gateway.wiring.shapes import backend_shapes
 from gateway.wiring.storage import Storage
 from gateway.wiring.telemetry import TelemetryWiring, build_gauges, build_metrics_router
 
@@ -340,7 +341,7 @@ class Gateway:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
         self._endpoints = endpoints(settings)
-        self.catalogue.set_endpoints(self._endpoints)
+        self.catalogue.set_endpoints(self._endpoints, backend_shapes(settings))
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
 

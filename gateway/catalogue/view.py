@@ -3,16 +3,17 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from gateway.catalogue.names import Mode, canonical, exposed_name
+from gateway.catalogue.shape import EndpointShape, InvalidShape, ItemPresentation, shape_arguments
 from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, may_repeat, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
-from gateway.contract import MODERN, Json, Route
+from gateway.contract import MODERN, Json, Route, RouteShape
 from gateway.errors import Fault, Kind
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
@@ -69,6 +70,7 @@ class View:
         list_format: ListFormat,
         can_see: Callable[[Route], bool],
         can_list: Callable[[Route], bool],
+        shape: EndpointShape = EndpointShape(),
     ) -> None:
         self.tools: dict[str, Route] = {}
         self.prompts: dict[str, Route] = {}
@@ -78,11 +80,18 @@ class View:
         self._mode: Mode = mode
         self._format = list_format
         self._can_see = can_see
+        self._shape = shape
+        self.problems: list[str] = []
+        """Rules of the shape that cannot be applied, each with the item it concerns."""
+        self._new_names: dict[str, list[tuple[_ListItem, str]]] = {"tools": [], "prompts": []}
         self._lists: dict[str, list[_ListItem]] = {key: [] for key in LISTS.values()}
         self._pages: dict[tuple[str, int, bool], bytes] = {}
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
             self._add_snapshot(snapshot, can_list)
+        for key, wanted in self._new_names.items():
+            if wanted:
+                self._apply_names(key, wanted)
         self._degraded = [namespace for namespace, each in self.namespaces.items() if each.degraded]
 
     # ---- routes ----
@@ -113,6 +122,8 @@ class View:
         if "resources" not in snapshot.lists.capabilities:
             return None
         route = self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
+        if self._shape.present("resources", route.namespace, route.canonical) is None:
+            return None
         return route if self._can_see(route) else None
 
     # ---- lists ----
@@ -178,8 +189,13 @@ class View:
         return union
 
     def instructions(self) -> str:
-        """The instructions of each backend, under a heading with its namespace."""
-        sections = [(ns, each.lists.instructions.strip()) for ns, each in self.namespaces.items()]
+        """Those of the virtual server, or the instructions of each backend under a heading with its namespace."""
+        if (written := self._shape.server.instructions) is not None:
+            return written[:MAX_INSTRUCTIONS]
+        sections = [
+            (ns, self._shape.instructions_of(ns, each.lists.instructions).strip())
+            for ns, each in self.namespaces.items()
+        ]
         if self._mode == "bare":
             return "\n\n".join(text for _, text in sections if text)[:MAX_INSTRUCTIONS]
         return "\n\n".join(f"## {ns}\n{text}" for ns, text in sections if text)[:MAX_INSTRUCTIONS]
@@ -196,8 +212,7 @@ class View:
         )
         for key, items, build in builders:
             for definition in items:
-                listed = build(snapshot, definition)
-                if self._can_see(listed.route):
+                if (listed := build(snapshot, definition)) is not None and self._can_see(listed.route):
                     self._add_route(key, listed.route)
                     if can_list(listed.route):
                         self._lists[key].append(listed)
@@ -214,15 +229,46 @@ class View:
             for other in (route.canonical, self._exposed_name(route.namespace, route.name, "underscore")):
                 names.setdefault(other, route)
 
+    def _apply_names(self, key: str, wanted: list[tuple[_ListItem, str]]) -> None:
+        """Give items the names of their rules; all other forms of their names still lead to them.
+
+        The name of another item is never taken: a rule that would do so has no effect.
+        """
+        names = self.tools if key == "tools" else self.prompts
+        renamed: dict[int, _ListItem] = {}
+        for item, name in wanted:
+            route = item.route
+            if names.get(route.exposed) is not route:
+                continue  # the caller may not see it
+            if names.get(name, route) is not route:
+                self.problems.append(f"{route.canonical}: the name {name!r} is the name of {names[name].canonical}")
+                continue
+            after = replace(route, exposed=name)
+            underscore = self._exposed_name(route.namespace, route.name, "underscore")
+            for form in (route.exposed, route.canonical, underscore, name):
+                if names.get(form, route) is route:
+                    names[form] = after
+            renamed[id(item)] = _ListItem(after, {**item.definition, "name": name})
+        self._lists[key] = [renamed.get(id(item), item) for item in self._lists[key]]
+
     def _exposed_name(self, namespace: str, name: str, mode: Mode) -> str:
         return exposed_name(namespace, name, mode, self._format.max_length, self._format.client_prefix_budget)
 
-    def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         backend, name = snapshot.backend, definition["name"]
+        id = canonical(backend.namespace, name)
+        if (presentation := self._shape.present("tools", backend.namespace, id)) is None:
+            return None
+        try:
+            schema, withheld = self._shape_schema(snapshot, definition, presentation)
+        except InvalidShape as exc:
+            # Not served: the arguments that cannot be set may be what makes the tool acceptable here.
+            self.problems.append(f"{id}: {exc}")
+            return None
         route = Route(
             namespace=backend.namespace,
             name=name,
-            canonical=canonical(backend.namespace, name),
+            canonical=id,
             exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
@@ -234,44 +280,71 @@ class View:
             may_repeat=may_repeat(backend, definition),
             pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._format.deadline),
+            shape=withheld,
+            endpoint=self._shape.confined_to,
         )
-        shown = rewrite_meta(definition, self._wrap(snapshot))
+        shown = presentation.show(rewrite_meta(definition, self._wrap(snapshot)))
         meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
         if backend.trusted and route.effect:
             meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:
             meta[DEGRADED] = True
-        item = {**shown, "name": route.exposed, "_meta": meta}
+        item = {**shown, "name": route.exposed, "_meta": meta, "inputSchema": schema}
         item.pop("execution", None)  # experimental tasks of 2025-11-25, which the gateway does not support
-        if self._mode == "underscore":
-            item["inputSchema"] = snapshot.flat_schemas[name]
-        return _ListItem(route, item)
+        return self._with_name("tools", _ListItem(route, item), presentation)
 
-    def _build_prompt(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _shape_schema(
+        self, snapshot: Snapshot, definition: Json, presentation: ItemPresentation
+    ) -> tuple[Json, RouteShape | None]:
+        """The listed input schema, and the arguments that are withheld. Raises `InvalidShape`."""
+        if presentation.fixed or presentation.hidden:
+            return shape_arguments(definition["inputSchema"], presentation.fixed, presentation.hidden)
+        exact: Json = definition["inputSchema"]
+        return (snapshot.flat_schemas[definition["name"]] if self._mode == "underscore" else exact), None
+
+    def _build_prompt(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         backend, name = snapshot.backend, definition["name"]
+        id = canonical(backend.namespace, name)
+        if (presentation := self._shape.present("prompts", backend.namespace, id)) is None:
+            return None
         route = Route(
             namespace=backend.namespace,
             name=name,
-            canonical=canonical(backend.namespace, name),
+            canonical=id,
             exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
             rewrite=self._rewriter(snapshot),
             effect=0,
             timeout=timeout_of(backend, "*", self._format.deadline),
+            endpoint=self._shape.confined_to,
         )
-        return _ListItem(route, {**definition, "name": route.exposed})
+        shown = {**presentation.show(definition), "name": route.exposed}
+        return self._with_name("prompts", _ListItem(route, shown), presentation)
 
-    def _build_resource(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _with_name(self, key: str, item: _ListItem, presentation: ItemPresentation) -> _ListItem:
+        """Note the name that the rules give an item. It is assigned once the names of all items are known."""
+        name = presentation.exposed_name
+        if name is None and presentation.own_name is not None:
+            name = self._exposed_name(item.route.namespace, presentation.own_name, self._mode)
+        if name is not None and name != item.route.exposed:
+            self._new_names[key].append((item, name))
+        return item
+
+    def _build_resource(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         shown = self._wrap(snapshot)(definition["uri"])
         route = self._resource_route(snapshot, definition, definition["uri"], shown)
-        return _ListItem(route, {**definition, "uri": shown})
+        return self._show_resource(route, {**definition, "uri": shown})
 
-    def _build_template(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _build_template(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         own, backend = definition["uriTemplate"], snapshot.backend
         shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.uri_prefixes)
         route = self._resource_route(snapshot, definition, own, shown)
-        return _ListItem(route, {**definition, "uriTemplate": shown})
+        return self._show_resource(route, {**definition, "uriTemplate": shown})
+
+    def _show_resource(self, route: Route, definition: Json) -> _ListItem | None:
+        presentation = self._shape.present("resources", route.namespace, route.canonical)
+        return None if presentation is None else _ListItem(route, presentation.show(definition))
 
     def _resource_route(self, snapshot: Snapshot, definition: Json, own: str, shown: str) -> Route:
         backend = snapshot.backend
@@ -285,6 +358,7 @@ class View:
             rewrite=self._rewriter(snapshot),
             effect=0,
             timeout=timeout_of(backend, "*", self._format.deadline),
+            endpoint=self._shape.confined_to,
         )
 
     def _wrap(self, snapshot: Snapshot) -> Callable[[str], str]:

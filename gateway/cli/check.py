@@ -1,5 +1,6 @@
 """`gatehouse check`: validates the settings and shows what they serve, without starting the gateway."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -45,7 +46,7 @@ def check(config: Path | None, as_json: bool) -> None:
     invalid = {error.setting_path[1] for error in load_errors if error.setting_path[0] == "backends"}
     described = [describe_entry(namespace, backend) for namespace, backend in settings.backends.items()]
     entries = [replace(entry, served=entry.served and entry.namespace not in invalid) for entry in described]
-    warnings = list(find_warnings(settings))
+    warnings = [*find_warnings(settings), *_rule_warnings(settings)]
     errors = [settings.with_origin(error.setting_path, str(error)) for error in load_errors]
     if as_json:
         print(json.dumps(_as_object(settings, entries, warnings, errors), indent=2))
@@ -83,6 +84,17 @@ def find_warnings(settings: Settings) -> Iterator[str]:
         for namespace in tenant.backends:
             if namespace != "*" and namespace not in settings.backends:
                 yield f"tenants.{name}: there is no backend {namespace}"
+
+
+def _rule_warnings(settings: Settings) -> list[str]:
+    """The rules that have no effect or cannot be applied. Modules are loaded only if there are rules to check."""
+    from gateway.wiring.shape_check import find_rule_warnings, has_rules
+
+    if not has_rules(settings):
+        return []
+    from gateway.wiring.list_reader import read_lists
+
+    return list(find_rule_warnings(settings, asyncio.run(read_lists(settings))))
 
 
 def _as_object(

@@ -28,6 +28,7 @@ from gateway.contract.call import (
     ResourceInterest,
     ResponseWriter,
     Route,
+    RouteShape,
     Stage,
     Wire,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Result",
     "Route",
     "RouteRequest",
+    "RouteShape",
     "SocketClosed",
     "Stage",
     "Store",

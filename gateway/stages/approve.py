@@ -118,9 +118,10 @@ def _approval_state(kind: str, call: Call) -> str:
 
 
 def _definition_digest(call: Call) -> str:
-    """Digest of the tool's definition and effect: an approval is void once either changes."""
+    """Digest of the tool's definition, effect and fixed arguments: an approval is void once one of them changes."""
     assert call.route is not None
-    known = [call.route.canonical, call.route.effect, call.route.definition]
+    shape = call.route.shape
+    known = [call.route.canonical, call.route.effect, call.route.definition, shape.fixed if shape else None]
     return sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:32]
 
 
