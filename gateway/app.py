@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
+from gateway.catalogue.search.meaning import MeaningRanker
 from gateway.contract import Json
 from gateway.contract.distribution import installed_version
 from gateway.edge.api.authorization import AdminAuthorization
@@ -29,6 +30,7 @@ from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.subscriptions import Subscriptions
+from gateway.protocol.tool_search import ToolSearch, tool_access
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
 from gateway.stages.audit import Audit
@@ -124,6 +126,7 @@ class Gateway:
         authorizer = Authorizer(self.tenants.get, self.policies)
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
+        self._tool_search = self._build_tool_search(authorizer)
         self.telemetry = self._open_telemetry(log_lines)
         self._limit = limit_stage(settings.limits, windows)
         self._share = Share(
@@ -162,6 +165,12 @@ class Gateway:
         )
         await store.follow(lambda: self._tasks.spawn(catalogue.refresh_pins()))
         return catalogue
+
+    def _build_tool_search(self, authorizer: Authorizer) -> ToolSearch:
+        ranker = MeaningRanker.create()
+        if ranker is not None:
+            self._exit_stack.callback(ranker.close)
+        return ToolSearch(self.catalogue, tool_access(authorizer.preview), ranker)
 
     def _open_telemetry(self, log_lines: LogLines) -> TelemetryWiring:
         telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
@@ -214,6 +223,7 @@ class Gateway:
             charge_handler=self._call_paths.charge_only,
             correlate=correlate,
             server_info=SERVER_INFO,
+            tool_search=self._tool_search,
             build_challenge=challenge.insufficient if challenge else None,
         )
         return McpProtocol(

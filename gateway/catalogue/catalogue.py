@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from gateway.catalogue.isolated_lists import IsolatedListings
+from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
 from gateway.catalogue.listing import ALL_LISTS, TOPIC, Listing, ListingPolicy, Read
 from gateway.catalogue.names import Mode
 from gateway.catalogue.persistence import ListingStore, NullListingStore
 from gateway.catalogue.shape import PLAIN, EndpointShape, Shape
 from gateway.catalogue.snapshot import Snapshot
-from gateway.catalogue.view import ListFormat, View
+from gateway.catalogue.view import View
 from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route
 
 log = logging.getLogger("gatehouse.catalogue")
@@ -66,6 +67,7 @@ class McpEndpointConfig:
     server: str | None = None
     """Name of the virtual server, if the endpoint is one."""
     shape: Shape = PLAIN
+    presentation: ToolPresentation = LISTED
 
 
 Listener = Callable[[str, ListChange], None]
@@ -283,6 +285,7 @@ class Catalogue:
             partial(policy.can_see, caller),
             partial(policy.can_list, caller),
             EndpointShape(backends=self._shapes, server=endpoint.shape, path=path),
+            endpoint.presentation,
         )
         self._report(path, view.problems)
         return view

@@ -1,15 +1,16 @@
 """A caller's view of the catalogue: routes by name, and the lists as encoded pages. Endpoints serve clients from it."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as BadBase64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 
+from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
 from gateway.catalogue.names import Mode, canonical, exposed_name
+from gateway.catalogue.search.index import Hit, SearchIndex, SearchKind
+from gateway.catalogue.search.tools import search_tool_definitions
 from gateway.catalogue.shape import EndpointShape, InvalidShape, ItemPresentation, shape_arguments
 from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, may_repeat, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
@@ -20,8 +21,16 @@ SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
 MAX_INSTRUCTIONS: Final = 16_384
+BYTES_PER_TOKEN: Final = 4
+"""Of tool definitions as JSON, for estimates. docs/tool-lists.md compares it with a tokenizer."""
 
 _NONE: Final[Json] = {}
+_KINDS: Final[Mapping[str, SearchKind]] = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "resourceTemplates": "resource",
+}
 
 LISTS: Final[Mapping[str, str]] = {
     "tools/list": "tools",
@@ -29,29 +38,6 @@ LISTS: Final[Mapping[str, str]] = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-
-
-class CursorCodec(Protocol):
-    """Encodes a page number as the cursor that clients send back."""
-
-    def mint(self, method: str, page: int) -> str: ...
-
-    def read(self, method: str, cursor: str) -> int:
-        """Decode a cursor. Raises `Fault` if it was not issued for this method."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ListFormat:
-    """How views name, page and cache their items; the same for every view."""
-
-    max_length: int = 64
-    client_prefix_budget: int = 16
-    deadline: float = 60.0
-    page_size: int = 100
-    ttl: float = 60.0
-    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    cursors: CursorCodec = field(default_factory=lambda: PlainCursorCodec())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +57,7 @@ class View:
         can_see: Callable[[Route], bool],
         can_list: Callable[[Route], bool],
         shape: EndpointShape = EndpointShape(),
+        presentation: ToolPresentation = LISTED,
     ) -> None:
         self.tools: dict[str, Route] = {}
         self.prompts: dict[str, Route] = {}
@@ -81,6 +68,7 @@ class View:
         self._format = list_format
         self._can_see = can_see
         self._shape = shape
+        self._presentation = presentation
         self.problems: list[str] = []
         """Rules of the shape that cannot be applied, each with the item it concerns."""
         self._new_names: dict[str, list[tuple[_ListItem, str]]] = {"tools": [], "prompts": []}
@@ -128,8 +116,13 @@ class View:
 
     # ---- lists ----
 
-    def page(self, method: str, cursor: str | None, version: str) -> bytes:
-        """One encoded page of a list. Raises `Fault` for a cursor that the gateway did not issue."""
+    def page(self, method: str, cursor: str | None, version: str, tools_view: str = "") -> bytes:
+        """One encoded page of a list. Raises `Fault` for a cursor that the gateway did not issue.
+
+        `tools_view` is what the client asks for instead of the endpoint's own way to present tools.
+        """
+        if method == "tools/list" and self._lists_search(tools_view):
+            return self._search_page(modern=version == MODERN)
         number = self._format.cursors.read(method, cursor) if cursor is not None else 0
         listed = self._lists[LISTS[method]]
         size = self._format.page_size
@@ -138,6 +131,50 @@ class View:
         key = (method, number, version == MODERN)
         if (encoded := self._pages.get(key)) is None:
             encoded = self._pages[key] = self._encode_page(method, number, modern=version == MODERN)
+        return encoded
+
+    def offers_search(self, tools_view: str) -> bool:
+        """Whether the gateway's own tools can be called here."""
+        return (tools_view or self._presentation.view) != "list"
+
+    def _lists_search(self, tools_view: str) -> bool:
+        match tools_view or self._presentation.view:
+            case "search":
+                return True
+            case "auto":
+                return self.tools_tokens > self._presentation.budget
+            case _:
+                return False
+
+    @cached_property
+    def tools_tokens(self) -> int:
+        """Estimate of the tokens that the whole list of tools takes in a model's context."""
+        return len(msgspec.json.encode(self.items("tools/list"))) // BYTES_PER_TOKEN
+
+    @cached_property
+    def search_index(self) -> SearchIndex:
+        """The index of everything that is listed."""
+        return SearchIndex(
+            [Hit(_KINDS[key], item.route, item.definition) for key in _KINDS for item in self._lists[key]]
+        )
+
+    def describe(self, name: str) -> Hit | None:
+        """The listed tool of this name, in any of its forms."""
+        route = self.tools.get(name)
+        return self._tools_by_route.get(route.canonical) if route is not None else None
+
+    @cached_property
+    def _tools_by_route(self) -> dict[str, Hit]:
+        return {item.route.canonical: Hit("tool", item.route, item.definition) for item in self._lists["tools"]}
+
+    def _search_page(self, *, modern: bool) -> bytes:
+        key = ("search", 0, modern)
+        if (encoded := self._pages.get(key)) is None:
+            counts = dict.fromkeys(self.namespaces, 0)
+            for item in self._lists["tools"]:
+                counts[item.route.namespace] += 1
+            result: Json = {"tools": search_tool_definitions(counts)}
+            encoded = self._pages[key] = msgspec.json.encode(result | self.cache_hints() if modern else result)
         return encoded
 
     def items(self, method: str) -> list[Json]:
@@ -381,20 +418,3 @@ def _handshake_item(item: Json) -> Json:
     if schema is None or schema.get("type") == "object":
         return item
     return {key: value for key, value in item.items() if key != "outputSchema"}
-
-
-class PlainCursorCodec:
-    """Cursors without encryption, for use without a seal key."""
-
-    def mint(self, method: str, page: int) -> str:
-        return urlsafe_b64encode(b"page:%d" % page).decode()
-
-    def read(self, method: str, cursor: str) -> int:
-        try:
-            label, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
-            page = int(number)
-        except (BadBase64, ValueError):
-            page, label = 0, b""
-        if label != b"page" or page < 1:
-            raise Fault(Kind.INVALID_INPUT, "The cursor is not valid. Start again without a cursor.")
-        return page

@@ -219,6 +219,8 @@ class Call(Struct, frozen=True, kw_only=True):
     input_response: InputResponse | None = None
     peer: tuple[str, int] | None = None
     """Host and port of the client, if known."""
+    tools_view: str = ""
+    """How the client asks to be shown tools, if it asks: `list`, `search` or `auto`."""
 
     @property
     def resolved_route(self) -> Route | None:

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.names import CALL_TOOL
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.messages import Message
 from gateway.protocol.responses import Header
 from gateway.protocol.strict_json import decode
+from gateway.protocol.tool_search import ToolSearch, called_gateway_tool, check_tools_header, unwrap_call
 
 BACKEND_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """The methods that are sent to a backend."""
@@ -41,6 +44,7 @@ class EndpointContext:
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
     """Maps headers and `_meta` to a correlation id and a trace context."""
     server_info: Json
+    tool_search: ToolSearch
     build_challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
     """Builds the `WWW-Authenticate` header from a fault, the endpoint path and the scopes to request."""
 
@@ -75,6 +79,25 @@ def find_route(view: View, method: str, params: Json) -> tuple[Route | None, Jso
     return found[0], {**params, "ref": found[1]}
 
 
+def select_handler(
+    request: McpHttpRequest, view: View, message: Message, handlers: Mapping[str, Handler], search: Handler
+) -> Handler | None:
+    """The handler of a request: that of its method, or `search` for the gateway's own tools that do not call others."""
+    name = called_gateway_tool(request, view, message)
+    return handlers.get(message.method) if name is None or name == CALL_TOOL else search
+
+
+def find_called_route(request: McpHttpRequest, view: View, message: Message) -> tuple[Route | None, Json]:
+    """`find_route` for a request of a client, which may call a tool through `call_tool`. Raises `Fault`."""
+    check_tools_header(request)
+    params = message.params
+    if (name := called_gateway_tool(request, view, message)) is not None:
+        if name != CALL_TOOL:
+            return None, params
+        params = unwrap_call(params)
+    return find_route(view, message.method, params)
+
+
 class RouteLookup:
     """Used by the `resolve` stage: reloads the lists of the caller's backends before it reports an unknown name."""
 
@@ -95,7 +118,7 @@ def make_list_handler(catalogue: Catalogue) -> Handler:
     async def handle_list(call: Call) -> Result:
         await catalogue.load_isolated_lists(call)
         view = require_view(catalogue, call)
-        return view.page(call.method, call.params.get("cursor"), call.client.version)
+        return view.page(call.method, call.params.get("cursor"), call.client.version, call.tools_view)
 
     return handle_list
 

@@ -23,9 +23,10 @@ from gateway.protocol.context import (
     EndpointContext,
     Refusal,
     decode_in_thread,
-    find_route,
+    find_called_route,
     make_list_handler,
     require_view,
+    select_handler,
 )
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.event_streams import EventStreams
@@ -102,6 +103,7 @@ class LegacyEra:
             "resources/subscribe": context.make_local_handler(self._subscribe),
             "resources/unsubscribe": context.make_local_handler(self._unsubscribe),
         }
+        self._search_handler = context.make_local_handler(context.tool_search.make_handler())
 
     # ---- HTTP methods ----
 
@@ -283,7 +285,7 @@ class LegacyEra:
         correlation_id: str,
         trace: dict[str, str],
     ) -> Awaitable[RequestOutcome]:
-        handler = self._handlers.get(message.method)
+        handler = select_handler(request, view, message, self._handlers, self._search_handler)
         if handler is None:
             handler = self.refusal_handler(ForeignError(METHOD_NOT_FOUND, "Method not found", message.method))
             message = replace(message, method=OTHER_METHOD)
@@ -296,7 +298,9 @@ class LegacyEra:
     def prepare(self, inbound: InboundRequest) -> PreparedRequest:
         method, params = inbound.message.method, inbound.message.params
         check_params(method, params)
-        return (*find_route(inbound.view, method, params), None) if method in BACKEND_METHODS else (None, params, None)
+        if method not in BACKEND_METHODS:
+            return None, params, None
+        return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
 
     def finalize(self, call: Call, result: Result) -> Result:
         if isinstance(result, bytes) or call.method not in BACKEND_METHODS:

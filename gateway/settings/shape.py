@@ -6,13 +6,12 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from gateway.catalogue.names import GATEWAY_TOOLS
 from gateway.catalogue.text_safety import find_hidden_character
 from gateway.settings.base import Section
 from gateway.settings.values import Count, Problem, SettingPath, TenantName, Tree, problems
 
 MAX_TEXT: Final = 16 * 1024
-SEARCH_TOOLS: Final = ("search_tools", "describe_tools", "call_tool")
-"""Names of the gateway's own tools on an endpoint that is searched."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -27,7 +26,7 @@ def _check_text(text: str) -> str:
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError("expected letters, digits, _ and -")
-    if name in SEARCH_TOOLS:
+    if name in GATEWAY_TOOLS:
         raise ValueError(f"{name} is a tool of the gateway itself")
     return name
 

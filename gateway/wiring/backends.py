@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from gateway.auth.client_key import ClientKey
 from gateway.catalogue.catalogue import McpEndpointConfig
+from gateway.catalogue.list_format import ToolPresentation
 from gateway.contract import Backend, Call, Json, Manifest, ModuleRoute
 from gateway.edge.module_routes import find_route_problem
 from gateway.errors import Fault
@@ -279,8 +280,14 @@ def endpoints(settings: Settings) -> dict[str, McpEndpointConfig]:
     for namespace in settings.backends:
         found[f"/mcp/{namespace}"] = McpEndpointConfig(f"/mcp/{namespace}", "bare", (namespace,))
     for name, server in settings.servers.items():
-        shape = build_shape(server, server.tools.rules)
-        found[f"/mcp/{name}"] = McpEndpointConfig(f"/mcp/{name}", server.names, server.backends, name, shape)
+        found[f"/mcp/{name}"] = McpEndpointConfig(
+            f"/mcp/{name}",
+            server.names,
+            server.backends,
+            name,
+            build_shape(server, server.tools.rules),
+            ToolPresentation(server.tools.view, server.tools.budget),
+        )
     return found
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.persistence import Pin, StoredListing, changed_parts, decode_lists, encode_lists, pin_digest
-from gateway.catalogue.view import ListFormat
 from gateway.contract import Backend, Json, ListChange
 from gateway.errors import Fault
 from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal

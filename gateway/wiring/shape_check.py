@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.names import Mode
 from gateway.catalogue.shape import EndpointShape, IdPattern
 from gateway.catalogue.snapshot import Snapshot
-from gateway.catalogue.view import ListFormat, View
+from gateway.catalogue.view import View
 from gateway.settings import Settings
 from gateway.settings.shape import ItemRuleSettings, ShapeSection, ToolRuleSettings
 from gateway.wiring.shapes import backend_shapes, build_shape

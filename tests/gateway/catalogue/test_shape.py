@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalogue.catalogue import McpEndpointConfig
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.shape import (
     EndpointShape,
     IdPattern,
@@ -18,7 +19,7 @@ from gateway.catalogue.shape import (
     shape_arguments,
 )
 from gateway.catalogue.snapshot import take_snapshot
-from gateway.catalogue.view import ListFormat, View
+from gateway.catalogue.view import View
 from gateway.contract import MODERN, BackendLists, Json
 from tests.gateway.fakes import ALICE, FakeBackend, Rig
 
