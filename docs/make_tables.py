@@ -68,6 +68,12 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "a circuit breaker per tenant; that of the address needs evidence from two tenants or from the gateway's own"
         " probe",
     ),
+    65: (
+        "a virtual server taken for a boundary",
+        "keys and tokens for one endpoint, policies, and rules in the entry of a backend hold at every endpoint",
+    ),
+    66: ("fixed argument overridden by a caller", "added by the gateway before validation; a call that sends it fails"),
+    67: ("search that reveals hidden tools", "the index of a view has only what the caller's lists show"),
 }
 """The threats of the security model and their mitigations."""
 

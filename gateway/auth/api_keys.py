@@ -32,6 +32,8 @@ _CHECKSUM_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_LENGTH: Final = 12
 _CHECKSUM_LENGTH: Final = 6
 # Matched by length, not by separator: base64url contains underscores.
+ALL_ENDPOINTS: Final = "/mcp"
+_ENDPOINT: Final = re.compile(r"/mcp(/[a-z][a-z0-9-]{0,19})?", re.ASCII)
 _KEY: Final = re.compile(r"gth_([a-z0-9]{12})_([A-Za-z0-9_-]{43})_([A-Za-z0-9]{6})", re.ASCII)
 
 
@@ -89,6 +91,8 @@ class ApiKeyInfo:
     revoked: float | None
     last_used: float | None
     """Updated at most once a minute."""
+    endpoint: str = ALL_ENDPOINTS
+    """MCP endpoint that the key is valid for; `/mcp` covers all endpoints."""
 
 
 _Infos = list[ApiKeyInfo]
@@ -118,6 +122,7 @@ class ApiKeys:
         groups: Iterable[str] = (),
         expires: float | None = None,
         label: str = "",
+        endpoint: str = ALL_ENDPOINTS,
     ) -> tuple[str, ApiKeyInfo]:
         """Create a key; return its text, which is not stored, and its metadata. Raises `Fault(INVALID_INPUT)`."""
         now = self._clock()
@@ -133,6 +138,7 @@ class ApiKeys:
             expires=expires,
             revoked=None,
             last_used=None,
+            endpoint=endpoint,
         )
         _validate(info)
         if expires is not None and not expires > now:
@@ -179,7 +185,14 @@ class ApiKeys:
             return None
         self._record_use(keyid, now)
         return Caller(
-            info.tenant, info.subject, info.kind, info.groups, info.scopes, credential=info.id, expires=info.expires
+            info.tenant,
+            info.subject,
+            info.kind,
+            info.groups,
+            info.scopes,
+            credential=info.id,
+            expires=info.expires,
+            resource=info.endpoint,
         )
 
     async def is_active(self, keyid: str) -> bool:
@@ -239,6 +252,8 @@ def _validate(info: ApiKeyInfo) -> None:
         raise Fault(Kind.INVALID_INPUT, "A subject or group must be 1 to 256 characters without control characters.")
     if not all(_SCOPE.fullmatch(scope) for scope in info.scopes):
         raise Fault(Kind.INVALID_INPUT, "A scope must be printable ASCII without spaces, quotes and backslashes.")
+    if not _ENDPOINT.fullmatch(info.endpoint):
+        raise Fault(Kind.INVALID_INPUT, "The endpoint of a key must be /mcp or a path such as /mcp/support.")
     if info.label and not _TEXT.fullmatch(info.label):
         raise Fault(Kind.INVALID_INPUT, "A label must be at most 256 characters without control characters.")
 
@@ -255,6 +270,7 @@ def _as_row(info: ApiKeyInfo, digest: str) -> dict[str, Any]:
         "label": info.label,
         "created": info.created,
         "expires": info.expires,
+        "endpoint": info.endpoint,
     }
 
 
@@ -271,12 +287,14 @@ def _from_row(row: Row[Any]) -> ApiKeyInfo:
         expires=row.expires_at,
         revoked=row.revoked_at,
         last_used=row.last_used_at,
+        endpoint=row.endpoint,
     )
 
 
 _INSERT = text(
-    "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at)"
-    " VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires)"
+    "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at,"
+    " endpoint) VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires,"
+    " :endpoint)"
 )
 
 _FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))

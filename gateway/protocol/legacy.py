@@ -331,10 +331,9 @@ class LegacyEra:
 
     async def _initialize(self, call: Call) -> Result:
         view = require_view(self._context.catalogue, call)
-        capabilities = {key: value for key, value in view.capabilities().items() if key != "extensions"}
         return {
             "protocolVersion": call.client.version,
-            "capabilities": capabilities,
+            "capabilities": _known_capabilities(view.capabilities(), call.client.capabilities),
             "serverInfo": self._context.server_info,
             "instructions": view.instructions(),
         }
@@ -367,6 +366,18 @@ class LegacyEra:
         await self._get_streams.sync_subscriptions(call.caller, call.client, call.endpoint, session)
         await self._worker_events.publish("subscribed", {"session": session})
         return {}
+
+
+def _known_capabilities(offered: Json, client: Json) -> Json:
+    """The capabilities with the extensions that the client declares as well, such as MCP Apps.
+
+    The revisions of this era do not define extensions; clients that know one declare it all the same.
+    """
+    declared: Any = client.get("extensions")
+    extensions: Json = offered.get("extensions") or {}
+    shared = {name: value for name, value in extensions.items() if isinstance(declared, dict) and name in declared}
+    rest = {key: value for key, value in offered.items() if key != "extensions"}
+    return {**rest, "extensions": shared} if shared else rest
 
 
 def _cancelled_error(correlation_id: str) -> RpcError:

@@ -218,3 +218,69 @@ async def test_tool_whose_fixed_argument_is_invalid_is_left_out_and_logged(
                 await client.call_tool("tickets.create_issue", {"project": "p", "summary": "s"})
         assert "tickets.create_issue: set: 'priority' has an invalid value" in caplog.text
         assert "tickets.delete_issue: hide: 'id' is required" in caplog.text
+
+
+# ---- boundaries
+
+
+async def test_threat_65_key_for_a_virtual_server_reaches_no_other_endpoint(shaped: Running, era: str) -> None:
+    confined = shaped.as_(await shaped.new_key(endpoint=SHAPED))
+    async with confined.client(era, SHAPED) as client:
+        assert not (await client.call_tool("report_problem", {"summary": "s"})).is_error
+    for path in ("/mcp", "/mcp/tickets", "/mcp/core"):
+        assert (await confined.post("tools/list", path=path)).status_code in (401, 403)
+
+
+async def test_threat_65_tool_denied_in_the_entry_of_a_backend_is_reachable_nowhere(start: Start, era: str) -> None:
+    """Not at any endpoint, in any form of its name, by search or by a step of a workflow."""
+    entry = {**TICKETS, "tools": [{"deny": "tickets.delete_*"}]}
+    backends: Json = {"tickets": entry, "workflow": {"module": "backends.workflow"}}
+    servers: Json = {
+        mode: {
+            "backends": ["tickets", "workflow"],
+            "names": mode,
+            "tools": {"view": "search", "rules": [{"allow": "*"}]},
+        }
+        for mode in ("underscore", "dotted")
+    }
+    async with start(backends=backends, servers=servers) as running:
+        for path in ("/mcp", "/mcp/tickets", "/mcp/underscore", "/mcp/dotted"):
+            async with running.client(era, path) as client:
+                for name in ("tickets.delete_issue", "tickets_delete_issue", "delete_issue"):
+                    with pytest.raises(MCPError, match="Unknown tool"):
+                        await client.call_tool(name, {"id": 1})
+                    if path not in ("/mcp", "/mcp/tickets"):
+                        with pytest.raises(MCPError, match="Unknown tool"):
+                            await client.call_tool("call_tool", {"name": name, "arguments": {"id": 1}})
+                if path != "/mcp/tickets":
+                    with pytest.raises(MCPError, match="is not registered"):
+                        await run_workflow(client, "tickets.delete_issue", id=1)
+
+
+async def test_threat_66_caller_cannot_override_a_fixed_argument(shaped: Running, era: str) -> None:
+    async with shaped.client(era, SHAPED) as client:
+        for form in FORMS:
+            assert (await client.call_tool(form, {"summary": "s", "project": "OPS"})).is_error
+        refused = {"steps": [{"id": "a", "actionId": FORMS[0], "input": {"summary": "s", "project": "OPS"}}], "id": "w"}
+        run = await client.call_tool("workflow.run", {"definition": refused, "waitMs": 20_000})
+        assert run.structured_content is not None
+        assert run.structured_content["status"] == "failed"
+
+
+async def test_threat_67_search_finds_nothing_that_the_list_of_the_caller_does_not_show(start: Start, era: str) -> None:
+    tenants: Json = {"default": {}, "narrow": {"backends": ["core"]}}
+    servers: Json = {"found": {"backends": ["tickets", "core"], "tools": "search"}}
+    backends = {"tickets": TICKETS, "core": {"module": "backends.core"}}
+    async with start(backends=backends, servers=servers, tenants=tenants) as running:
+        narrow = running.as_(await running.new_key("narrow"))
+        for who, expected in ((running, True), (narrow, False)):
+            async with who.client(era, "/mcp/found") as client:
+                for query in ("issue", "tickets", "create an issue"):
+                    found = await client.call_tool(
+                        "search_tools", {"query": query, "kinds": ["tool", "prompt", "resource"]}
+                    )
+                    assert ("tickets" in str(found.content)) == expected
+                described = await client.call_tool("describe_tools", {"names": ["tickets.get_issue"]})
+                assert ("inputSchema" in str(described.content)) == expected
+                listed = str((await client.list_tools()).tools)
+                assert ("tickets (3)" in listed) == expected

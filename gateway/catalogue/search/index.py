@@ -29,29 +29,29 @@ class SearchIndex:
     """Finds the items of one view. Built on the first search."""
 
     def __init__(self, hits: Sequence[Hit]) -> None:
-        self._hits = hits
+        self.hits = hits
 
     @cached_property
     def _documents(self) -> list[Document]:
-        return [to_document(hit.route.namespace, hit.definition) for hit in self._hits]
+        return [to_document(hit.route.namespace, hit.definition) for hit in self.hits]
 
     @cached_property
     def _words(self) -> TextIndex:
         return TextIndex(self._documents)
 
     @cached_property
-    def _texts(self) -> list[str]:
-        return [_meaning_text(hit.route.namespace, hit.definition) for hit in self._hits]
+    def texts(self) -> list[str]:
+        return [_meaning_text(hit.route.namespace, hit.definition) for hit in self.hits]
 
     async def search(
         self, query: str, limit: int, kinds: frozenset[SearchKind], namespace: str | None, ranker: MeaningRanker | None
     ) -> list[Hit]:
         """The items that fit the query best, best first."""
-        wide = len(self._hits)
+        wide = len(self.hits)
         ranks = [self._words.search(query, wide)]
         if ranker is not None:
-            ranks.append(await ranker.search(query, self._texts, wide))
-        found = (self._hits[number] for number in fuse(ranks))
+            ranks.append(await ranker.search(query, self.texts, wide))
+        found = (self.hits[number] for number in fuse(ranks))
         fitting = (hit for hit in found if hit.kind in kinds and namespace in (None, hit.route.namespace))
         return [hit for hit, _ in zip(fitting, range(limit), strict=False)]
 

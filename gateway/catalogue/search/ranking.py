@@ -60,7 +60,7 @@ class Document:
 
 
 class TextIndex:
-    """An immutable index. `search` takes time in proportion to the items that contain a word of the query."""
+    """An immutable index. The time of a search grows with the items that share a term with the query."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._postings: dict[str, list[tuple[int, float]]] = {}
