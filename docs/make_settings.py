@@ -54,8 +54,8 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
     ),
     (
         "`servers.NAME.tools.rules`, each",
-        "A rule for tools; also of `tools` in an entry of `backends`. Rules of `prompts` have all of these settings but "
-        "`set` and `hide`, those of `resources` have no `name` either.",
+        "A rule for tools; also of `tools` in an entry of `backends`. Rules of `prompts` have all of these settings "
+        "but `set` and `hide`, those of `resources` have no `name` either.",
         ToolRuleSettings,
     ),
     (
