@@ -11,13 +11,17 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check install bench tool-search-bench launch-corpus conformance engines engines-test faults image lock chart clean
+.PHONY: run test coverage check install bench tool-search-bench launch-corpus conformance engines engines-test public-servers faults isolation image lock chart clean
 
 run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 	@$(RUN)/bin/gatehouse serve
 
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
+
+.PHONY: command
+command: $(RUN)/.ready  ## install the command gatehouse into .venv-run; EXTRAS=postgres,redis adds extras
+	$(if $(EXTRAS),$(call INSTALL,$(RUN),-e '.[$(EXTRAS)]'))
 
 LOWEST := .venv-lowest
 .PHONY: lowest
@@ -56,7 +60,7 @@ chart-test: $(READY)  ## the Helm chart alone: rendered, validated, started and 
 install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
-	@$(PY) -m bench.in_process
+	@$(PY) -m bench.in_process all
 	@$(PY) -m bench.tool_lists
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.limits
@@ -77,15 +81,34 @@ engines: $(READY)  ## fetch the real engines that tests run
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
+.PHONY: idp-test
+idp-test: $(READY)  ## sign-in with a real Keycloak (Java and mvn; downloads 177 MB once) and the SCIM conformance checks
+	@GATEHOUSE_IDP=keycloak GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/idp tests/flows/test_scim.py
+
+.PHONY: kubernetes
+kubernetes: $(READY)  ## build the real kube-apiserver that tests run, and get etcd (needs go and apt-get, ten minutes)
+	@$(PY) -m tests.peers.kubernetes
+
 launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
 	@$(PY) -m tests.backends.launch.corpus
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance
+	@$(PY) -m tests.conformance.tasks
 	@$(PY) -m tests.conformance.authorization
+
+public-servers: $(READY)  ## eight public MCP servers under each `trust` (downloads them; `tests/flows/test_public_servers.py` alone runs three)
+	@GATEHOUSE_PUBLIC_SERVERS=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest -n 0 tests/flows/test_public_servers.py
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
+
+.PHONY: task-kills
+task-kills: $(READY)  ## 200 tasks on three replicas while each replica is killed in turn
+	@$(PY) -m tests.faults tasks-killed
+
+isolation: $(READY)  ## one tenant misbehaves in twenty ways, another calls at a steady rate: a table, in a quarter of an hour
+	@$(PY) -m tests.isolation
 
 image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
 	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))
@@ -116,7 +139,7 @@ define INSTALL
 @if command -v uv >/dev/null 2>&1; then \
   uv venv --quiet --allow-existing $(1) && uv pip install --compile-bytecode --python $(1)/bin/python $(2); \
 else \
-  python3 -m venv $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' && \
+  python3 -m venv $(1) && $(if $(findstring --group,$(2)),$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&) \
   $(1)/bin/python -m pip install $(2); \
 fi
 @touch $(1)/.ready

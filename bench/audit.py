@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from gateway.state.audit_chain import AuditChains, ChainBreak, Row
+from gateway.state.audit_chain import AuditChains, AuditKey, ChainBreak, NumberedRow
 from gateway.state.audit_sqlite import FILE, SqliteAuditTables, migrate_file
 
 MAX_SECONDS = 60.0
@@ -18,11 +18,12 @@ MAX_SECONDS = 60.0
 def main() -> int:
     """Run the benchmark. Returns 1 when verification exceeds the limit or misses a tampered record."""
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    key = AuditKey(bytes(32))
     with tempfile.TemporaryDirectory(prefix="gatehouse-audit-") as folder:
         path = asyncio.run(migrate_file(Path(folder)))
-        with closing(SqliteAuditTables(path)) as audit_file:
+        with closing(SqliteAuditTables(path, key)) as audit_file:
             started = time.process_time()
-            chains = AuditChains("bench")
+            chains = AuditChains("bench", key)
             for group in _groups(records):
                 linked, heads = chains.link(group)
                 audit_file.write(chains.writer, linked, heads)
@@ -40,18 +41,18 @@ def main() -> int:
     return 0 if passed and duration <= MAX_SECONDS else 1
 
 
-def _groups(records: int) -> Iterator[list[Row]]:
+def _groups(records: int) -> Iterator[list[NumberedRow]]:
     for first in range(0, records, 500):
         yield [_record(number) for number in range(first, min(first + 500, records))]
 
 
-def _record(number: int) -> Row:
+def _record(number: int) -> NumberedRow:
     tenant = "ab"[number % 2]
     context = '{"groups":["dev"],"scopes":["mcp:call","mcp:call:write","mcp:list"],"readonly":false,"suspended":false}'
-    return (
+    return (number + 1, 0, (
         1_700_000_000 + number / 100, tenant, f"{tenant}/user:alice", "key", f"{number:016x}", "tools/call",
         "core.ping", 2, "allow", "grant.call", "d" * 64, "ok", 123, "t" * 32, context, "", "",
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _verify(audit_file: SqliteAuditTables) -> tuple[float, list[ChainBreak]]:

@@ -8,10 +8,11 @@ import asyncio
 import gc
 import io
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import uvloop
 from uvicorn.server import ServerState
@@ -28,15 +29,15 @@ _ADDRESS: Final = ("127.0.0.1", 1)
 
 
 class MemoryTransport(asyncio.Transport):
-    """Counts writes and keeps the last one."""
+    """Reports each write and keeps the last one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.writes = 0
+        self.written = asyncio.Event()
         self.last = b""
 
     def write(self, data: Any) -> None:
-        self.writes += 1
+        self.written.set()
         self.last = bytes(data)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -67,13 +68,21 @@ def _request(key: str) -> bytes:
     return ("\r\n".join((*lines, "", "")) + body).encode()
 
 
-async def measure(folder: Path) -> list[float]:
-    """Return the CPU of a call in µs, one figure per batch, sorted."""
+class Figures(NamedTuple):
+    """One figure per batch in µs, sorted: CPU of the serving thread, CPU of all threads, wall time of a call."""
+
+    thread: list[float]
+    process: list[float]
+    wall: list[float]
+
+
+async def measure(folder: Path, effect: int, durability: str) -> Figures:
     settings = Settings.model_validate(
         {
             "data_dir": folder,
             "server": {"port": 0},
-            "backends": {"bench": {"module": "bench.echo_module"}},
+            "backends": {"bench": {"module": "bench.echo_module", "effects": {"echo": effect}}},
+            "audit": {"durability": durability},
             "limits": {"calls": "1000000000/minute"},
             "console": {"enabled": False},
         }
@@ -100,13 +109,12 @@ async def measure(folder: Path) -> list[float]:
         bound.close()
 
 
-async def _batches(protocol: asyncio.Protocol, transport: MemoryTransport, request: bytes) -> list[float]:
+async def _batches(protocol: asyncio.Protocol, transport: MemoryTransport, request: bytes) -> Figures:
     async def call(times: int) -> None:
         for _ in range(times):
-            before = transport.writes
+            transport.written.clear()
             protocol.data_received(request)
-            while transport.writes == before:
-                await asyncio.sleep(0)
+            await transport.written.wait()
 
     await call(_WARM_UP)
     if b'"hello"' not in transport.last:
@@ -114,18 +122,34 @@ async def _batches(protocol: asyncio.Protocol, transport: MemoryTransport, reque
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    figures: list[float] = []
+    figures = Figures([], [], [])
     for _ in range(_BATCHES):
-        started = time.thread_time()
+        clocks = time.thread_time, time.process_time, time.perf_counter
+        started = [clock() for clock in clocks]
         await call(_BATCH)
-        figures.append((time.thread_time() - started) / _BATCH * 1e6)
-    return sorted(figures)
+        for kept, clock, before in zip(figures, clocks, started, strict=True):
+            kept.append((clock() - before) / _BATCH * 1e6)
+    return Figures(*(sorted(each) for each in figures))
+
+
+_CASES: Final = (
+    ("read", 0, "intent"),
+    ("write, audit grouped", 2, "grouped"),
+    ("write, audit intent", 2, "intent"),
+    ("write, audit strict", 2, "strict"),
+)
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
-        figures = uvloop.run(measure(Path(folder)))
-    print(f"CPU per call: minimum {figures[0]:.1f} µs, median {figures[len(figures) // 2]:.1f} µs")
+    """Measure the given cases, by default only a read: `python -m bench.in_process all` includes the writes."""
+    cases = _CASES if sys.argv[1:] == ["all"] else _CASES[:1]
+    for name, effect, durability in cases:
+        with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
+            thread, process, wall = uvloop.run(measure(Path(folder), effect, durability))
+        print(
+            f"{name}: CPU per call minimum {thread[0]:.1f} µs, median {thread[len(thread) // 2]:.1f} µs;"
+            f" of all threads {process[0]:.1f} µs; wall time of one call after the other {wall[0]:.1f} µs"
+        )
 
 
 if __name__ == "__main__":

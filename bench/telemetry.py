@@ -21,7 +21,7 @@ from gateway.telemetry.call_telemetry import SpanRecorder
 from gateway.telemetry.export import Exporter, ExportLimits
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.otlp_exporters import open_exporters
-from gateway.telemetry.sdk_records import SdkRecords
+from gateway.telemetry.sdk_records import MIN_STAGE_SECONDS, SdkRecords
 from gateway.telemetry.trace_store import TraceStore
 
 MAX_US_AT_ONE_PERCENT: Final = 15.0
@@ -75,7 +75,8 @@ class _Cost(NamedTuple):
 def _spans(share: float, url: str, folder: Path, times: int = 4_000) -> _Cost:
     exporters = open_exporters(url, {}, 5.0, "http")
     limits = ExportLimits(max_queued=times * 2)
-    exporter = Exporter(SdkRecords({"service.name": "bench"}, "0"), exporters, limits=limits)
+    records = SdkRecords({"service.name": "bench"}, "0", min_stage_seconds=MIN_STAGE_SECONDS)
+    exporter = Exporter(records, exporters, limits=limits)
     store = TraceStore(folder / f"{share}.db", 64, 3600, interval=0.05)
     sampler, spans = Sampler(share), SpanRecorder([exporter.export_spans, store.add_spans])
 

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from gateway.edge.api.approvals import ApprovalDecision, approvals_router
 from gateway.edge.api.backends import PREFIX, backends_router
 from gateway.edge.api.calls import CallQuery, calls_router
 from gateway.edge.api.policy import PolicyQuestion, PolicySubject, policy_router
@@ -27,8 +28,9 @@ API_HEAD: Final = f"""\
 
 {NOTE.format("the models in `gateway/edge/api/`")}
 
-The API reports what a gateway does, as JSON. It only reads. Every request needs a key or a token with the scope
-`mcp:admin`, in `Authorization: Bearer …`. An operator sees one tenant, that of the credential; the operators that
+The API reports what a gateway does, as JSON. It only reads, except for [approvals](approvals.md). Every request needs
+a key or a token with the scope `mcp:admin`, for approvals `mcp:approve`, in `Authorization: Bearer …`. An operator sees
+one tenant, that of the credential; the operators that
 `console.organisation` lists see all tenants. With `server.ops_port` the API is served on that port only. `limits.api`
 limits requests by IP address. Errors have the form of [Errors](errors.md). `GET {PREFIX}/openapi.json` returns the
 OpenAPI document.
@@ -49,6 +51,7 @@ INPUTS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "/calls": ("query", CallQuery),
     "/policy/why": ("body", PolicyQuestion),
     "/policy/tools": ("body", PolicySubject),
+    "/approvals/{id}": ("body", ApprovalDecision),
 }
 """Parameters that msgspec decodes, by path."""
 
@@ -69,6 +72,7 @@ def _openapi() -> dict[str, Any]:
         calls_router(unused, unused, unused, unused, unused),
         usage_router(unused, unused),
         policy_router(unused, unused, unused, unused),
+        approvals_router(unused, unused, unused, unused, unused),
     ):
         app.include_router(router)
     return get_openapi(title="Gatehouse operator API", version="1", routes=app.routes)
@@ -82,7 +86,9 @@ def _api_sections() -> Iterator[str]:
         for method, operation in methods.items():
             yield f"## `{method.upper()} {path}`\n"
             yield f"{SUMMARIES.get(short, operation.get('summary', ''))}.\n"
-            yield from _inputs(short, operation)
+            yield from _inputs(
+                short if method == "post" or INPUTS.get(short, ("query",))[0] == "query" else "", operation
+            )
             answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema", {})
             if name := answer.get("$ref", "").rpartition("/")[2]:
                 yield from _fields("Answer", schemas[name], schemas)
@@ -90,7 +96,11 @@ def _api_sections() -> Iterator[str]:
 
 def _inputs(short: str, operation: dict[str, Any]) -> Iterator[str]:
     rows = [
-        (each["name"], _type(each["schema"]), f"`{each['schema'].get('default')}`")
+        (
+            each["name"],
+            _type(each["schema"]),
+            "required" if each.get("required") else f"`{each['schema'].get('default')}`",
+        )
         for each in operation.get("parameters", [])
     ]
     title = "query"

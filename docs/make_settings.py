@@ -13,6 +13,8 @@ from gateway.settings import (
     IntrospectionSettings,
     IssuerSettings,
     ModuleBackend,
+    OpenApiBackend,
+    OperationPatterns,
     Settings,
     TenantSettings,
     UrlBackend,
@@ -20,6 +22,7 @@ from gateway.settings import (
 )
 from gateway.settings.backends import OAuthClient, ProcessLimits
 from gateway.settings.limits import LimitRule
+from gateway.settings.providers import AccessRuleSettings, ProviderSettings
 from gateway.settings.shape import ToolListSettings, ToolRuleSettings
 
 PAGE: Final = Path(__file__).with_name("settings.md")
@@ -45,6 +48,16 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         IssuerSettings,
     ),
     ("`auth.issuers.N.introspection`", "The token introspection endpoint for opaque tokens.", IntrospectionSettings),
+    (
+        "`auth.providers.NAME`",
+        "An identity provider at which users sign in. [docs/company-sign-in.md](company-sign-in.md) shows each preset.",
+        ProviderSettings,
+    ),
+    (
+        "`auth.providers.NAME.rules`, each",
+        "Access of one group of the provider. The first rule that matches applies.",
+        AccessRuleSettings,
+    ),
     ("`servers.NAME`", "A virtual server: a subset of the backends at its own path, `/mcp/NAME`.", VirtualServer),
     (
         "`servers.NAME.tools`",
@@ -74,6 +87,16 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         OAuthClient,
     ),
     (
+        "`backends.NAMESPACE`, with `openapi`",
+        "An HTTP API; each operation of its OpenAPI document is a tool.",
+        OpenApiBackend,
+    ),
+    (
+        "`backends.NAMESPACE.include` and `exclude`",
+        "Operations of an API; an operation is selected if any pattern matches. `*` matches any text.",
+        OperationPatterns,
+    ),
+    (
         "`backends.NAMESPACE`, with `command`",
         "A program that speaks MCP on its standard streams, run as a child process.",
         CommandBackend,
@@ -82,7 +105,11 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
 )
 """Repeatable sections: title, description and model."""
 
-DERIVED: Final = frozenset({"server.ops_public_url", "auth.client_documents", "max_calls_per_tenant", "resource"})
+DERIVED: Final = frozenset(
+    {
+        "server.ops_public_url", "auth.client_documents", "auth.local_users", "max_calls_per_tenant", "resource",
+    }
+)  # fmt: skip
 """Settings without a fixed default; it is derived from other settings."""
 
 HEAD: Final = """\

@@ -68,12 +68,87 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "a circuit breaker per tenant; that of the address needs evidence from two tenants or from the gateway's own"
         " probe",
     ),
+    42: (
+        "a changed tool definition takes effect unnoticed",
+        "`catalogue.pins: deny`: definitions are compared before the first call to a started or reconnected server, and"
+        " a change that one process reads is denied by all of them within a second",
+    ),
+    43: (
+        "audit records removed with access to the database",
+        "keyed hash chains, numbers per writer and anchors outside the database; `gatehouse audit verify` also reports"
+        " records that a crash lost",
+    ),
+    44: (
+        "a write that leaves no audit record",
+        "a record is committed before a call that may write is sent; without it the call is refused",
+    ),
+    45: (
+        "unknown names make the gateway flood a server with list requests",
+        "only the backend that the name belongs to is read, calls join a read in progress, and a tenant whose name was"
+        " not found has it read again only after ten seconds",
+    ),
+    46: (
+        "one tenant slows down or breaks the calls of another",
+        "limits, shares, queues and breakers per tenant; `make isolation` measures twenty ways to misbehave",
+    ),
+    50: (
+        "mix-up of identity providers",
+        "each provider has its own redirect address, the issuer of the redirect and of the ID token is checked",
+    ),
+    51: (
+        "linking accounts by e-mail address",
+        "an account is issuer and subject; an address is used only if the provider verified it, and never to link",
+    ),
+    52: (
+        "confused deputy before an identity provider",
+        "consent for each client precedes every redirect; state is single-use and bound to the browser's cookie",
+    ),
+    53: (
+        "theft of a provider's tokens from the database",
+        "sealed with AES-GCM and bound to their account; pending sign-ins are sealed with a value that is not stored",
+    ),
+    54: (
+        "takeover through provisioning",
+        "a SCIM token reaches the users of one tenant and one provider, and never local users or administrators",
+    ),
+    60: (
+        "another caller reads, answers or cancels a task",
+        "ids are sealed for their principal; content is encrypted in the database",
+    ),
+    61: (
+        "work continues after access ended",
+        "tasks of suspended tenants, revoked credentials and deleted users stop",
+    ),
+    62: (
+        "another call runs than the one that was approved",
+        "an approval is bound to tenant, caller, tool, arguments, definition and policy version; it is used once and"
+        " expires",
+    ),
+    63: (
+        "arguments that deceive an approver or a model",
+        "approvers see all arguments, with hidden characters as escapes, or cannot approve; no MCP tool decides",
+    ),
+    64: (
+        "approval by someone who may not approve",
+        "only other users of the named group with the scope mcp:approve, which no MCP client gets; forms carry a token"
+        " of the session",
+    ),
     65: (
         "a virtual server taken for a boundary",
         "keys and tokens for one endpoint, policies, and rules in the entry of a backend hold at every endpoint",
     ),
     66: ("fixed argument overridden by a caller", "added by the gateway before validation; a call that sends it fails"),
     67: ("search that reveals hidden tools", "the index of a view has only what the caller's lists show"),
+    68: (
+        "arguments or the document of an API lead a request elsewhere",
+        "path values are percent-encoded and dot segments refused, header values are printable ASCII, the address comes"
+        " from the entry alone, and redirects are not followed",
+    ),
+    69: (
+        "a caller sends or reads the credential of an API",
+        "credentials and hop-by-hop headers are never arguments; the entry's credential goes to its own origin only and"
+        " is removed from responses",
+    ),
 }
 """The threats of the security model and their mitigations."""
 

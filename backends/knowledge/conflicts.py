@@ -6,13 +6,13 @@ from typing import Final
 from sqlalchemy import delete, insert, select, update
 
 from backends.knowledge import timestamps, triples
+from backends.knowledge.schemas import STRATEGIES
 from backends.knowledge.tables import conflicts
 from backends.knowledge.unit_of_work import UnitOfWork
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 TTL_SECONDS: Final = 3600
-STRATEGIES: Final = ("replace", "retain_both", "reject")
 
 
 async def relate(unit: UnitOfWork, arguments: Json) -> Json:

@@ -7,7 +7,8 @@ from sqlalchemy import bindparam, insert, select, update
 
 from backends.knowledge.row_mapping import MAPPERS
 from backends.knowledge.tables import touches, transactions
-from backends.knowledge.unit_of_work import Change, EntityType, Op, RecordedTransaction, UnitOfWork
+from backends.knowledge.unit_of_work import Change, Op, RecordedTransaction, UnitOfWork
+from backends.knowledge.uris import EntityType
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

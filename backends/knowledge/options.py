@@ -4,8 +4,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, field_validator
 
-from backends.knowledge.search.word_forms import LANGUAGES
-
 
 class Options(BaseModel):
     """Parsed from `backends.<name>.options` when the gateway starts."""
@@ -43,6 +41,9 @@ class Options(BaseModel):
     @field_validator("languages")
     @classmethod
     def _known_languages(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # Imported here: the stemmers of all languages, which a start with the default does not need.
+        from backends.knowledge.search.word_forms import LANGUAGES
+
         if unknown := sorted(set(value) - LANGUAGES):
             raise ValueError(f"unknown language {unknown[0]!r}; known are {', '.join(sorted(LANGUAGES))}")
         return value

@@ -3,15 +3,17 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import select
 
 from backends.knowledge.tables import entries
 from backends.knowledge.text_keys import fold
-from backends.knowledge.unit_of_work import UnitOfWork
 from gateway.contract import Json
 from gateway.errors import Fault, Kind, UnknownName
+
+if TYPE_CHECKING:
+    from backends.knowledge.unit_of_work import UnitOfWork
 
 _MAX_COMPLETIONS: Final = 100
 _MAX_ARGUMENT_LENGTH: Final = 20_000
@@ -172,7 +174,7 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-async def complete(unit: UnitOfWork, argument: str, prefix: str) -> Json:
+async def complete(unit: "UnitOfWork", argument: str, prefix: str) -> Json:
     """Return the result of `completion/complete`: topics or entry ids that start with the prefix."""
     values: list[str] = []
     if argument in ("topic", "id"):

@@ -9,7 +9,8 @@ from sqlalchemy import TableClause, bindparam, delete, insert, select
 
 from backends.knowledge.tables import entities, entries, entry_tags, names, pending_vectors, triples
 from backends.knowledge.text_keys import digest, fold, normalize
-from backends.knowledge.unit_of_work import EntityType, UnitOfWork
+from backends.knowledge.unit_of_work import UnitOfWork
+from backends.knowledge.uris import EntityType
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -8,6 +8,9 @@ from gateway.contract import Json
 MAX_TOPIC: Final = 1_000
 MAX_CONTENT: Final = 100_000
 MAX_PART: Final = 2_000
+MAX_DEPTH: Final = 6
+STRATEGIES: Final = ("replace", "retain_both", "reject")
+"""How `resolve_conflict` settles a conflict."""
 
 
 def text(limit: int, description: str) -> Json:

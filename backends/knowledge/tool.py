@@ -1,10 +1,7 @@
-"""The definition of a tool: name, schemas, effect and handler."""
+"""The definition of a tool: name, schemas and effect."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from backends.knowledge.call_context import CallContext
-from backends.knowledge.tool_results import ToolResult
 from gateway.contract import Json
 
 
@@ -18,11 +15,7 @@ class Tool:
     effect: int
     input: Json
     output: Json
-    run: Callable[[CallContext, Json], Awaitable[ToolResult]]
     destructive: bool = False
-    finish: Callable[[CallContext, Json, ToolResult], Awaitable[ToolResult]] | None = None
-    """Continues after the commit, for work that outlives a transaction. Not part of a dry run."""
-
     confirmed: bool = False
     """Leave out the read-only hint of a reading tool, so that clients ask their user before they call it."""
 

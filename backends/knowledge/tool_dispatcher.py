@@ -9,6 +9,7 @@ from backends.knowledge.call_context import CallContext, MemoryService
 from backends.knowledge.dry_run import preview
 from backends.knowledge.idempotency import IdempotencyKey
 from backends.knowledge.tool import Tool
+from backends.knowledge.tool_handlers import FINISHERS, HANDLERS
 from backends.knowledge.tool_results import ToolResult
 from backends.knowledge.tools import TOOLS
 from gateway.contract import Json, read_flag
@@ -37,23 +38,24 @@ class ToolDispatcher:
         await self._resume(context)
         if tool.effect and read_flag(context.meta, "dryRun"):
             async with context.preview() as (inner, unit):
-                result = preview(await tool.run(inner, arguments), unit.recorded)
+                result = preview(await HANDLERS[name](inner, arguments), unit.recorded)
             return result.as_result()
         result = await self._run(tool, context, arguments)
-        if tool.finish is not None:
-            result = await tool.finish(context, arguments, result)
+        if (finish := FINISHERS.get(name)) is not None:
+            result = await finish(context, arguments, result)
         return result.as_result()
 
     async def _run(self, tool: Tool, context: CallContext, arguments: Json) -> ToolResult:
+        run = HANDLERS[tool.name]
         if not tool.effect:
-            return await tool.run(context, arguments)
+            return await run(context, arguments)
         if (word := context.meta.get("idempotencyKey")) is None:
-            return await tool.run(context, arguments)
+            return await run(context, arguments)
         key = IdempotencyKey(context.caller.principal, tool.name, word, arguments)
         async with context.share_unit() as (inner, unit):
             if (known := await key.find_answer(unit)) is not None:
                 return ToolResult(**known)
-            result = await tool.run(inner, arguments)
+            result = await run(inner, arguments)
             await key.save_answer(unit, asdict(result))
         return result
 

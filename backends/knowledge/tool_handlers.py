@@ -1,6 +1,8 @@
 """Tool handlers: run the operation in a unit of work and summarize its outcome as text."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
+from typing import Final
 
 from backends.knowledge import conflicts, entities, entries, ledger, transfer, triples, uris
 from backends.knowledge import history as history_log
@@ -203,3 +205,29 @@ async def import_(context: CallContext, arguments: Json) -> ToolResult:
         data = await transfer.import_lines(unit, arguments)
     text = f"Imported {data['transactions']} transactions and {data['items']} items; {data['skipped']} already known."
     return ToolResult(text, uris.TRANSACTIONS, data)
+
+
+HANDLERS: Final[Mapping[str, Callable[[CallContext, Json], Awaitable[ToolResult]]]] = {
+    "store": store,
+    "update": update,
+    "query": query,
+    "delete": delete,
+    "relate": relate,
+    "query_graph": query_graph,
+    "undo": undo,
+    "history": history,
+    "resolve_conflict": resolve_conflict,
+    "upsert_triple": upsert_triple,
+    "update_triple": update_triple,
+    "upsert_entity": upsert_entity,
+    "merge_entities": merge_entities,
+    "ingest": ingest,
+    "ingestion_status": ingestion_status,
+    "export": export,
+    "import": import_,
+}
+"""The function of each tool in `tools.TOOLS`."""
+FINISHERS: Final[Mapping[str, Callable[[CallContext, Json, ToolResult], Awaitable[ToolResult]]]] = {
+    "ingest": finish_ingest
+}
+"""Functions that continue after the commit, for work that outlives a transaction. Not part of a dry run."""

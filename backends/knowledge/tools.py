@@ -1,11 +1,8 @@
-"""The table of tools: descriptions, schemas and handlers."""
+"""The table of tools: descriptions and schemas. `tool_handlers.HANDLERS` has their functions."""
 
 from typing import Final
 
 from backends.knowledge import schemas as s
-from backends.knowledge import tool_handlers
-from backends.knowledge.conflicts import STRATEGIES
-from backends.knowledge.search.graph_walk import MAX_DEPTH
 from backends.knowledge.tool import Tool
 from gateway.contract import Json
 
@@ -46,7 +43,6 @@ TOOLS: Final = (
             ("topic", "content"),
         ),
         s.result(s.STORED_ENTRY),
-        tool_handlers.store,
     ),
     Tool(
         "update",
@@ -67,7 +63,6 @@ TOOLS: Final = (
             ("id",),
         ),
         s.result(s.ENTRY),
-        tool_handlers.update,
     ),
     Tool(
         "query",
@@ -86,7 +81,6 @@ TOOLS: Final = (
             }
         ),
         s.result(s.page(s.FOUND_ENTRY, retrieval_ms={"type": "number", "minimum": 0})),
-        tool_handlers.query,
     ),
     Tool(
         "delete",
@@ -97,7 +91,6 @@ TOOLS: Final = (
             {"id": s.ID, "entity_type": _ENTITY_TYPE, "actor": s.ACTOR, "expected_version": s.EXPECTED_VERSION}, ("id",)
         ),
         s.result(s.DELETED),
-        tool_handlers.delete,
         destructive=True,
     ),
     Tool(
@@ -109,7 +102,6 @@ TOOLS: Final = (
         2,
         s.closed_object({**_TRIPLE, "multi": _MULTI, "entry_id": _ENTRY_ID, **_NEW_FACT}, tuple(_TRIPLE)),
         s.result(s.UPSERTED_TRIPLE, s.CONFLICT),
-        tool_handlers.relate,
     ),
     Tool(
         "query_graph",
@@ -122,7 +114,7 @@ TOOLS: Final = (
             {
                 **_TRIPLE,
                 "entry_id": s.text(64, "Only triples that this entry states."),
-                "depth": s.integer(1, MAX_DEPTH, "Walk: maximum number of hops from the start; by default 1."),
+                "depth": s.integer(1, s.MAX_DEPTH, "Walk: maximum number of hops from the start; by default 1."),
                 "direction": {
                     "type": "string",
                     "enum": ["out", "in", "both"],
@@ -141,7 +133,6 @@ TOOLS: Final = (
             }
         ),
         s.result(s.page(s.WALKED_TRIPLE)),
-        tool_handlers.query_graph,
     ),
     Tool(
         "undo",
@@ -155,7 +146,6 @@ TOOLS: Final = (
             }
         ),
         s.result(s.UNDONE),
-        tool_handlers.undo,
         destructive=True,
     ),
     Tool(
@@ -177,7 +167,6 @@ TOOLS: Final = (
             }
         ),
         s.result(s.page(s.TRANSACTION)),
-        tool_handlers.history,
     ),
     Tool(
         "resolve_conflict",
@@ -187,13 +176,12 @@ TOOLS: Final = (
         s.closed_object(
             {
                 "conflict_id": s.ID,
-                "strategy": {"type": "string", "enum": list(STRATEGIES), "description": "Resolution strategy."},
+                "strategy": {"type": "string", "enum": list(s.STRATEGIES), "description": "Resolution strategy."},
                 "actor": s.ACTOR,
             },
             ("conflict_id", "strategy"),
         ),
         s.result(s.RESOLVED),
-        tool_handlers.resolve_conflict,
         destructive=True,
     ),
     Tool(
@@ -203,7 +191,6 @@ TOOLS: Final = (
         1,
         s.closed_object({**_TRIPLE, "multi": _MULTI, **_NEW_FACT}, tuple(_TRIPLE)),
         s.result(s.UPSERTED_TRIPLE),
-        tool_handlers.upsert_triple,
     ),
     Tool(
         "update_triple",
@@ -219,7 +206,6 @@ TOOLS: Final = (
             ("id",),
         ),
         s.result(s.TRIPLE),
-        tool_handlers.update_triple,
     ),
     Tool(
         "upsert_entity",
@@ -240,7 +226,6 @@ TOOLS: Final = (
             ("name",),
         ),
         s.result(s.ENTITY),
-        tool_handlers.upsert_entity,
     ),
     Tool(
         "merge_entities",
@@ -261,7 +246,6 @@ TOOLS: Final = (
             ("keep_id", "merge_id"),
         ),
         s.result(s.MERGED),
-        tool_handlers.merge_entities,
         destructive=True,
     ),
     Tool(
@@ -291,8 +275,6 @@ TOOLS: Final = (
             ("content",),
         ),
         s.result(s.TASK),
-        tool_handlers.ingest,
-        finish=tool_handlers.finish_ingest,
     ),
     Tool(
         "ingestion_status",
@@ -301,7 +283,6 @@ TOOLS: Final = (
         0,
         s.closed_object({"task_id": s.ID}, ("task_id",)),
         s.result(s.TASK),
-        tool_handlers.ingestion_status,
     ),
     Tool(
         "export",
@@ -319,7 +300,6 @@ TOOLS: Final = (
             }
         ),
         s.result(s.EXPORTED),
-        tool_handlers.export,
         # It returns everything at once, deleted texts included.
         confirmed=True,
     ),
@@ -333,6 +313,5 @@ TOOLS: Final = (
             ("jsonl",),
         ),
         s.result(s.IMPORTED),
-        tool_handlers.import_,
     ),
 )

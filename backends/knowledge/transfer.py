@@ -18,7 +18,8 @@ from backends.knowledge.ids import ULID
 from backends.knowledge.paging import decode_cursor, encode_cursor, invalid_cursor
 from backends.knowledge.row_mapping import MAPPERS
 from backends.knowledge.tables import transactions
-from backends.knowledge.unit_of_work import MAX_PAGE_BYTES, Change, EntityType, UnitOfWork
+from backends.knowledge.unit_of_work import MAX_PAGE_BYTES, Change, UnitOfWork
+from backends.knowledge.uris import EntityType
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

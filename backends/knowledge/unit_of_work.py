@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backends.knowledge import ids, timestamps
 from backends.knowledge.search.index import Index, SemanticSearch
 from backends.knowledge.tables import clock, transactions
+from backends.knowledge.uris import EntityType
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-EntityType = Literal["entry", "triple", "entity"]
 Op = Literal["CREATE", "UPDATE", "DELETE", "MERGE", "REVERT"]
 
 

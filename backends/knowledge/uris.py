@@ -2,12 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qs, unquote
 
-from backends.knowledge.unit_of_work import EntityType
 from gateway.errors import Fault, Kind
 
+EntityType = Literal["entry", "triple", "entity"]
 ENTRIES: Final = "knowledge://entries"
 TRIPLES: Final = "knowledge://graph/triples"
 ENTITIES: Final = "knowledge://graph/entities"

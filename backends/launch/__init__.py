@@ -45,6 +45,7 @@ manifest = Manifest(
         "launch_list_runs": 10,
         "get_run_telemetry": 10,
     },
+    tasks=("launch_start_run*", "launch_validate", "launch_fix_next", "launch_resume", "launch_open_pr"),
     migrations=Path(__file__).parent / "migrations",
     executor=True,
 )

@@ -181,27 +181,29 @@ class ApiKeys:
             return None
         info = _from_row(row)
         now = self._clock()
-        if info.revoked is not None or (info.expires is not None and info.expires <= now):
+        if not _is_usable(row, now):
             return None
         self._record_use(keyid, now)
+        groups, scopes = info.groups, info.scopes
+        if row.user_valid_until is not None:
+            # The identity provider decides what its user may do; the key can only be narrower.
+            groups &= frozenset(json.loads(row.user_groups))
+            scopes &= frozenset(row.user_scopes.split())
         return Caller(
             info.tenant,
             info.subject,
             info.kind,
-            info.groups,
-            info.scopes,
+            groups,
+            scopes,
             credential=info.id,
             expires=info.expires,
             resource=info.endpoint,
         )
 
     async def is_active(self, keyid: str) -> bool:
-        """Return whether the key with this id exists and is neither revoked nor expired."""
+        """Return whether the key exists, is neither revoked nor expired, and its user is not suspended or refused."""
         row = await self._rows.get(keyid)
-        if row is None:
-            return False
-        info = _from_row(row)
-        return info.revoked is None and (info.expires is None or info.expires > self._clock())
+        return row is not None and _is_usable(row, self._clock())
 
     def on_revoke(self, listener: Callable[[], None]) -> None:
         """Call `listener` within a second of a revocation in any process. Caches of verified keys use it."""
@@ -258,6 +260,14 @@ def _validate(info: ApiKeyInfo) -> None:
         raise Fault(Kind.INVALID_INPUT, "A label must be at most 256 characters without control characters.")
 
 
+def _is_usable(row: Row[Any], now: float) -> bool:
+    if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
+        return False
+    if row.user_suspended_at is not None or row.user_refused_at is not None:
+        return False
+    return row.user_valid_until is None or row.user_valid_until > now
+
+
 def _as_row(info: ApiKeyInfo, digest: str) -> dict[str, Any]:
     return {
         "tenant": info.tenant,
@@ -297,7 +307,13 @@ _INSERT = text(
     " :endpoint)"
 )
 
-_FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
+# A key may belong to a subject that is not a user of the gateway.
+_FIND = text(
+    "SELECT api_keys.*, users.suspended_at AS user_suspended_at, users.refused_at AS user_refused_at,"
+    " users.valid_until AS user_valid_until, users.scopes AS user_scopes, users.member_of AS user_groups"
+    " FROM api_keys LEFT JOIN users ON api_keys.kind = 'user' AND users.tenant = api_keys.tenant"
+    " AND users.subject = api_keys.subject WHERE api_keys.id IN :ids"
+).bindparams(bindparam("ids", expanding=True))
 _LIST_ALL = text("SELECT * FROM api_keys ORDER BY tenant, created_at, id")
 _LIST = text("SELECT * FROM api_keys WHERE tenant = :tenant ORDER BY created_at, id")
 _REVOKE = text("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL")

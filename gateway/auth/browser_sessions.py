@@ -30,32 +30,33 @@ class BrowserSessions:
         self._database = database
         self._clock = clock
 
-    async def sign_in(self, user: UserKey) -> str:
+    async def sign_in(self, user: UserKey, seconds: float = SESSION_SECONDS) -> str:
         """Open a session and return its secret for the cookie."""
         secret = secrets.token_urlsafe(32)
         async with self._database.transaction() as connection:
             await connection.execute(_DELETE_EXPIRED, {"now": self._clock()})
-            await connection.execute(_INSERT, self._row(secret, user, SESSION_SECONDS))
+            await connection.execute(_INSERT, self._row(secret, user, seconds))
         return secret
 
     async def find_user(self, secret: str | None) -> User | None:
-        """Return the user of a session; None if the session is unknown or expired, or its user was removed."""
+        """Return the user of a session; None if the session is unknown or expired, or its user is not active."""
         if not secret:
             return None
         async with self._database.reading() as connection:
             row = (await connection.execute(_FIND, {"digest": _digest(secret), "now": self._clock()})).one_or_none()
-        return None if row is None else user_from_row(row)
+        user = None if row is None else user_from_row(row)
+        return user if user is not None and user.is_active(self._clock()) else None
 
     async def sign_out(self, secret: str) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_DELETE, {"digest": _digest(secret)})
 
-    async def new_code(self, user: UserKey) -> str:
-        """Create a code that signs in one browser within a day."""
+    async def new_code(self, user: UserKey, seconds: float = CODE_SECONDS) -> str:
+        """Create a code that signs in one browser, by default within a day."""
         code = "".join(secrets.choice(_CODE_ALPHABET) for _ in range(_CODE_LENGTH))
         async with self._database.transaction() as connection:
             await connection.execute(_DELETE_EXPIRED_CODES, {"now": self._clock()})
-            await connection.execute(_INSERT_CODE, self._row(code, user, CODE_SECONDS))
+            await connection.execute(_INSERT_CODE, self._row(code, user, seconds))
         return f"{code[:5]}-{code[5:]}"
 
     async def use_code(self, text: str) -> UserKey | None:

@@ -13,7 +13,7 @@ _PREFIX = "gth_"
 class Credentials:
     """Verifies API keys and access tokens.
 
-    `user_exists` takes tenant and subject; it is None when the users are managed by an external issuer.
+    `is_active_user` takes tenant and subject; it is None when the users are managed by an external issuer.
     """
 
     def __init__(
@@ -21,12 +21,12 @@ class Credentials:
         keys: ApiKeys,
         tokens: AccessTokens | None,
         revocations: Revocations,
-        user_exists: Callable[[str, str], Awaitable[bool]] | None = None,
+        is_active_user: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._revocations = revocations
-        self._user_exists = user_exists
+        self._is_active_user = is_active_user
 
     async def verify(self, text: str) -> Caller | None:
         """Return the caller; None if invalid. Raises `Fault` like `ApiKeys.verify` and `AccessTokens.verify`."""
@@ -45,8 +45,8 @@ class Credentials:
             return False
         return (
             caller.kind == "service"
-            or self._user_exists is None
-            or await self._user_exists(caller.tenant, caller.subject)
+            or self._is_active_user is None
+            or await self._is_active_user(caller.tenant, caller.subject)
         )
 
     def on_revoke(self, listener: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ Cached keys stay valid for a day while the provider is unreachable. Used by `Ext
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -29,9 +29,18 @@ _MIN_RSA_BITS: Final = 2048
 class IssuerKeys:
     """Keys of one issuer, by id. Concurrent lookups share one fetch."""
 
-    def __init__(self, http: httpx.AsyncClient, issuer: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        issuer: str,
+        *,
+        find_document: Callable[[], Awaitable[Json]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`find_document` returns the discovery document; by default it is fetched from the issuer."""
         self._http = http
         self._issuer = issuer
+        self._find_document = find_document
         self._clock = clock
         self._keys: dict[str, Key] = {}
         self._fetched: float | None = None
@@ -67,7 +76,7 @@ class IssuerKeys:
             self._fetching.add_done_callback(self._finish_fetch)
         try:
             await asyncio.shield(self._fetching)
-        except (Fault, httpx.HTTPError, _InvalidDocument) as exc:
+        except (Fault, httpx.HTTPError, InvalidDocument) as exc:
             stale_until = None if self._fetched is None else self._fetched + _STALE_SECONDS
             if stale_until is None or self._clock() >= stale_until:
                 raise Fault(
@@ -82,21 +91,22 @@ class IssuerKeys:
             task.exception()  # marks it as retrieved; the waiting callers raise it
 
     async def _fetch(self) -> None:
-        document = await discover(self._http, self._issuer)
+        find = self._find_document
+        document = await (discover(self._http, self._issuer) if find is None else find())
         url: Any = document.get("jwks_uri")
         if not isinstance(url, str):
-            raise _InvalidDocument
-        self._keys = _usable_keys(await _json(self._http, url))
+            raise InvalidDocument
+        self._keys = _usable_keys(await read_json(self._http, url))
         self._fetched = self._clock()
 
 
 async def discover(http: httpx.AsyncClient, issuer: str) -> Json:
-    """Return the discovery document that names this issuer. Raises `_InvalidDocument`, `Fault`, `httpx.HTTPError`."""
-    last: Exception = _InvalidDocument()
+    """Return the discovery document that names this issuer. Raises `InvalidDocument`, `Fault`, `httpx.HTTPError`."""
+    last: Exception = InvalidDocument()
     for url in metadata_urls(issuer):
         try:
-            document = await _json(http, url)
-        except (Fault, httpx.HTTPError, _InvalidDocument) as exc:
+            document = await read_json(http, url)
+        except (Fault, httpx.HTTPError, InvalidDocument) as exc:
             last = exc
             continue
         if document.get("issuer") == issuer:
@@ -114,20 +124,21 @@ def metadata_urls(issuer: str) -> tuple[str, str]:
     )
 
 
-class _InvalidDocument(Exception):
+class InvalidDocument(Exception):
     """The document is not valid discovery metadata or not a valid JWK set."""
 
 
-async def _json(http: httpx.AsyncClient, url: str) -> Json:
+async def read_json(http: httpx.AsyncClient, url: str) -> Json:
+    """Fetch a JSON object. Raises `InvalidDocument`, `Fault`, `httpx.HTTPError`."""
     answer = await http.get(url, headers={"Accept": "application/json"})
     if answer.status_code != 200:
-        raise _InvalidDocument
+        raise InvalidDocument
     try:
         body: Any = answer.json()
     except (ValueError, RecursionError) as exc:
-        raise _InvalidDocument from exc
+        raise InvalidDocument from exc
     if not isinstance(body, dict):
-        raise _InvalidDocument
+        raise InvalidDocument
     return cast("Json", body)
 
 
@@ -136,7 +147,7 @@ def _usable_keys(document: Json) -> dict[str, Key]:
     value: Any = document.get("keys")
     listed = cast("list[Any]", value) if isinstance(value, list) else []
     if not listed or len(listed) > _MAX_KEYS:
-        raise _InvalidDocument
+        raise InvalidDocument
     found: dict[str, Key | None] = {}
     for entry in listed:
         key = _import_key(entry)

@@ -9,6 +9,7 @@ _DESCRIPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "mcp:list": ("List your tools", "names and descriptions"),
     "mcp:call": ("Call read-only tools", "and idempotent ones"),
     "mcp:call:write": ("Call tools that modify data", "on your behalf"),
+    "mcp:approve": ("Approve calls of others", "in the console"),
     "mcp:admin": ("Administer this gateway", "tenants, keys and policies"),
 }
 

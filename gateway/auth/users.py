@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.auth.revocations import Revocations
 from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
+from gateway.state.approval_rows import erase_principal
 from gateway.state.database import Database
 from gateway.state.private_files import validate_name
 
@@ -39,6 +40,16 @@ class User:
     groups: frozenset[str]
     has_password: bool
     created: float
+    suspended: bool = False
+    """Whether an operator suspended the user."""
+    refused: bool = False
+    """Whether the identity provider refused the user at the last check."""
+    valid_until: float | None = None
+    """When access ends unless the identity provider confirms the user again; None for a local user."""
+
+    def is_active(self, now: float) -> bool:
+        confirmed = self.valid_until is None or self.valid_until > now
+        return confirmed and not self.suspended and not self.refused
 
 
 class Users:
@@ -82,18 +93,23 @@ class Users:
             await connection.execute(_UPSERT, row)
             revoked: frozenset[str] = frozenset()
             if before is not None and (password_hash is not None or before.password is not None):
-                revoked = await self._end_sessions(connection, user.tenant, user.subject)
+                revoked = await self.end_sessions_in_transaction(connection, user.tenant, user.subject)
         if revoked:
             await self._revocations.load(revoked)
         return user
 
     async def find(self, tenant: str, subject: str) -> User | None:
+        """Return an active user; None if the user does not exist, is suspended or was refused."""
         async with self._database.reading() as connection:
             return await self.find_in_transaction(connection, tenant, subject)
 
     async def find_in_transaction(self, connection: AsyncConnection, tenant: str, subject: str) -> User | None:
         row = (await connection.execute(_FIND, {"tenant": tenant, "subject": subject})).one_or_none()
-        return None if row is None else user_from_row(row)
+        user = None if row is None else user_from_row(row)
+        return user if user is not None and user.is_active(self._clock()) else None
+
+    async def is_active(self, tenant: str, subject: str) -> bool:
+        return await self.find(tenant, subject) is not None
 
     async def exists(self, tenant: str, subject: str) -> bool:
         return await self._row(tenant, subject) is not None
@@ -104,27 +120,71 @@ class Users:
         return [user for user in map(user_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
-        """Remove a user with all sessions and tokens. Takes effect in all processes within a second."""
-        key = {"tenant": tenant, "subject": subject}
+        """Remove a user with all sessions, tokens and tasks. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:
-            removed = await connection.execute(_REMOVE, key)
-            revoked = await self._end_sessions(connection, tenant, subject)
+            known = (await connection.execute(_FIND, {"tenant": tenant, "subject": subject})).one_or_none()
+            revoked = await self.remove_in_transaction(connection, tenant, subject)
         await self._revocations.load(revoked)
-        return removed.rowcount > 0
+        return known is not None
 
-    async def _end_sessions(self, connection: AsyncConnection, tenant: str, subject: str) -> frozenset[str]:
+    async def remove_in_transaction(self, connection: AsyncConnection, tenant: str, subject: str) -> frozenset[str]:
+        """Remove a user. After the commit, pass the result to `apply_revocations`.
+
+        The API keys of a user of an identity provider are revoked: without the user they would not be checked again.
+        """
+        key = {"tenant": tenant, "subject": subject, "now": self._clock()}
+        if (await connection.execute(_REMOVE_FEDERATED, key)).rowcount > 0:
+            await connection.execute(_REVOKE_KEYS, key)
+        await connection.execute(_REMOVE, key)
+        await erase_principal(connection, tenant, _principal(tenant, subject))
+        await connection.execute(_DELETE_TASKS, {"tenant": tenant, "principal": _principal(tenant, subject)})
+        return await self.end_sessions_in_transaction(connection, tenant, subject)
+
+    async def suspend(self, tenant: str, subject: str) -> bool:
+        """Suspend a user and end all sessions and tokens; API keys are rejected until the user is resumed."""
+        key = {"tenant": tenant, "subject": subject, "now": self._clock()}
+        async with self._database.transaction() as connection:
+            changed = await connection.execute(_SUSPEND, key)
+            revoked = await self.end_sessions_in_transaction(connection, tenant, subject)
+        await self._revocations.load(revoked)
+        return changed.rowcount > 0
+
+    async def resume(self, tenant: str, subject: str) -> bool:
+        async with self._database.transaction() as connection:
+            changed = await connection.execute(_RESUME, {"tenant": tenant, "subject": subject})
+        return changed.rowcount > 0
+
+    async def end_sessions(self, tenant: str, subject: str) -> None:
+        """End all sessions and tokens of a user. Takes effect in all processes within a second."""
+        async with self._database.transaction() as connection:
+            revoked = await self.end_sessions_in_transaction(connection, tenant, subject)
+        await self._revocations.load(revoked)
+
+    async def end_sessions_in_transaction(
+        self, connection: AsyncConnection, tenant: str, subject: str
+    ) -> frozenset[str]:
         """End the user's sessions and revoke the tokens issued so far. Returns the key of the revocation."""
         for statement in _DELETE_SESSIONS:
             await connection.execute(statement, {"tenant": tenant, "subject": subject})
+        return await self.revoke_in_transaction(connection, tenant, subject)
+
+    async def revoke_in_transaction(self, connection: AsyncConnection, tenant: str, subject: str) -> frozenset[str]:
+        """Revoke the access tokens issued so far; refresh tokens stay valid. Returns the key of the revocation."""
         principal = _principal(tenant, subject)
         return await self._revocations.add_in_transaction(connection, "user", principal, _REVOCATION_SECONDS)
+
+    async def apply_revocations(self, revoked: frozenset[str]) -> None:
+        """Apply the revocations of a committed transaction in this process at once."""
+        if revoked:
+            await self._revocations.load(revoked)
 
     async def check_password(self, tenant: str, subject: str, password: str) -> User | None:
         """Return the user if the password matches. An unknown name takes as long as a wrong password."""
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
         matches = await self._threads(self._verify, known, password[:_MAX_PASSWORD_CHARS])
-        return user_from_row(row) if matches and row is not None else None
+        user = user_from_row(row) if matches and row is not None else None
+        return user if user is not None and user.is_active(self._clock()) else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:
         async with self._database.reading() as connection:
@@ -163,6 +223,9 @@ def user_from_row(row: Row[Any]) -> User:
         groups=frozenset(json.loads(row.member_of)),
         has_password=row.password is not None,
         created=row.created_at,
+        suspended=row.suspended_at is not None,
+        refused=row.refused_at is not None,
+        valid_until=row.valid_until,
     )
 
 
@@ -175,6 +238,18 @@ _UPSERT = text(
 _FIND = text("SELECT * FROM users WHERE tenant = :tenant AND subject = :subject")
 _LIST = text("SELECT * FROM users ORDER BY tenant, subject")
 _REMOVE = text("DELETE FROM users WHERE tenant = :tenant AND subject = :subject")
+_REMOVE_FEDERATED = text("DELETE FROM federated_users WHERE tenant = :tenant AND subject = :subject")
+_REVOKE_KEYS = text(
+    "UPDATE api_keys SET revoked_at = :now"
+    " WHERE tenant = :tenant AND subject = :subject AND kind = 'user' AND revoked_at IS NULL"
+)
+_SUSPEND = text(
+    "UPDATE users SET suspended_at = :now WHERE tenant = :tenant AND subject = :subject AND suspended_at IS NULL"
+)
+_RESUME = text(
+    "UPDATE users SET suspended_at = NULL WHERE tenant = :tenant AND subject = :subject AND suspended_at IS NOT NULL"
+)
+_DELETE_TASKS = text("DELETE FROM tasks WHERE tenant = :tenant AND principal = :principal")
 _DELETE_SESSIONS: Final = tuple(
     text(f"DELETE FROM {table} WHERE tenant = :tenant AND subject = :subject")  # noqa: S608 - fixed table names
     for table in ("browser_sessions", "signin_codes", "oauth_codes", "refresh_tokens")

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from gateway.catalogue.definition_guard import PinGuard
 from gateway.catalogue.isolated_lists import IsolatedListings
 from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
 from gateway.catalogue.listing import ALL_LISTS, TOPIC, Listing, ListingPolicy, Read
@@ -29,6 +30,7 @@ log = logging.getLogger("gatehouse.catalogue")
 MAX_VIEWS: Final = 1024
 MAX_REPORTED: Final = 1000
 REREAD_SECONDS: Final = 1.0
+MISSED_SECONDS: Final = 10.0
 FIRST_READ_SECONDS: Final = 3.0
 
 
@@ -100,6 +102,9 @@ class Catalogue:
         """Problems of shapes that are logged already, with the path of their endpoint."""
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
+        self._rereads: WeakKeyDictionary[Listing, asyncio.Task[None]] = WeakKeyDictionary()
+        self._reread_for: WeakKeyDictionary[Listing, dict[str, float]] = WeakKeyDictionary()
+        """When each tenant last had the lists read for a name that was not found."""
         self._pending_changes: dict[Listing, list[ListChange]] = {}
         """Changes reported while the lists of that listing are being read."""
         self._listeners: list[Listener] = []
@@ -143,18 +148,43 @@ class Catalogue:
         if in_progress := [each for each in reads if each is not None]:
             await asyncio.wait(in_progress, timeout=FIRST_READ_SECONDS)
 
+    def guard(self, namespace: str) -> PinGuard:
+        """The guard of the remote backend with this namespace."""
+        return PinGuard(namespace, self._open_isolated_lists, self._find_listing, self._find_listing_for)
+
     async def reread(self, namespaces: Iterable[str], call: Call | None = None) -> bool:
-        """Read these backends' lists again, each at most once per `REREAD_SECONDS`. True if any was read."""
+        """Read these backends' lists again, each at most once per `REREAD_SECONDS`. True if any was read.
+
+        Calls join a read in progress. After a call whose name was not found, the calls of its tenant read the same
+        lists again only after `MISSED_SECONDS`: unknown names must not make the gateway flood a server.
+        """
         if call is not None:
             await self.load_isolated_lists(call)
-        now = time.monotonic()
         listings = [self._listing_for(ns, call.caller if call else None) for ns in namespaces if ns in self._listings]
-        due = [each for each in listings if now - self._read_at.get(each, 0.0) >= REREAD_SECONDS]
-        reads = [
-            self._isolated.reader_for(each, call.caller, call.client) if call is not None else None for each in due
-        ]
-        await asyncio.gather(*(self._refresh(each, read=read) for each, read in zip(due, reads, strict=True)))
-        return bool(due)
+        reads = [read for each in listings if (read := self._start_reread(each, call)) is not None]
+        if reads:
+            await asyncio.wait(reads)
+        return bool(reads)
+
+    def _start_reread(self, listing: Listing, call: Call | None) -> "asyncio.Task[None] | None":
+        """The read of these lists that is in progress, or a new one if it is due."""
+        now, tenant = time.monotonic(), call.caller.tenant if call is not None else ""
+        if (running := self._rereads.get(listing)) is not None and not running.done():
+            return running
+        if now - self._read_at.get(listing, 0.0) < REREAD_SECONDS:
+            return None
+        read_for = self._reread_for.setdefault(listing, {})
+        if call is not None and now - read_for.get(tenant, -MISSED_SECONDS) < MISSED_SECONDS:
+            return None
+        read_for[tenant] = now
+        read = self._isolated.reader_for(listing, call.caller, call.client) if call is not None else None
+        self._rereads[listing] = task = self._spawn(self._refresh(listing, read=read))
+        return task
+
+    def forgive_reread(self, namespace: str, caller: Caller) -> None:
+        """The read found what the call asked for: the tenant's next unknown name may have the lists read at once."""
+        if namespace in self._listings:
+            self._reread_for.get(self._listing_for(namespace, caller), {}).pop(caller.tenant, None)
 
     # ---- endpoints and backends ----
 
@@ -186,6 +216,11 @@ class Catalogue:
         if not recalled:
             # The read continues after the timeout: a slow server's tools are listed as soon as it answers.
             await asyncio.wait({reading}, timeout=FIRST_READ_SECONDS)
+
+    def backend(self, namespace: str) -> Backend | None:
+        """The backend that is served under this namespace."""
+        listing = self._listings.get(namespace)
+        return listing.backend if listing is not None else None
 
     def drop(self, namespace: str) -> None:
         """Remove a backend and notify listeners that its lists changed."""
@@ -237,8 +272,7 @@ class Catalogue:
                 if message["worker"] == self._bus.worker:
                     continue
                 namespace, owner = str(message["namespace"]), message.get("whose")
-                listing = self._listings.get(namespace) if owner is None else self._isolated.get(namespace, owner)
-                if listing is not None:
+                if (listing := self._find_listing(namespace, owner)) is not None:
                     await listing.reload()
 
     def on_change(self, listener: Listener) -> None:
@@ -267,6 +301,19 @@ class Catalogue:
         """The listing this caller sees: an isolated one if it exists, else the common one."""
         own = self._isolated.for_caller(namespace, caller) if caller is not None else None
         return own if own is not None else self._listings[namespace]
+
+    def _find_listing(self, namespace: str, owner: str | None) -> Listing | None:
+        return self._listings.get(namespace) if owner is None else self._isolated.get(namespace, owner)
+
+    def _find_listing_for(self, namespace: str, caller: Caller) -> Listing | None:
+        return self._listing_for(namespace, caller) if namespace in self._listings else None
+
+    async def _open_isolated_lists(self, namespace: str, call: Call) -> None:
+        """Wait until the caller's own lists of this backend are read or the read failed, if it has its own lists."""
+        if namespace in self._isolated.namespaces and namespace in self._listings:
+            reading = self._isolated.open(self._listings[namespace], call.caller, call.client, self._spawn)
+            if reading is not None:
+                await asyncio.wait({reading})
 
     def _build_view(self, caller: Caller, path: str) -> View | None:
         endpoint = self._endpoints.get(path)

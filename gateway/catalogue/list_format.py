@@ -31,6 +31,8 @@ class ListFormat:
     page_size: int = 100
     ttl: float = 60.0
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    task_patterns: tuple[str, ...] = ()
+    """Canonical ids, or patterns of them, of tools whose calls may become tasks."""
     cursors: CursorCodec = field(default_factory=lambda: PlainCursorCodec())
 
 

@@ -7,11 +7,11 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.catalogue.persistence import SHARED, ListingStore, StoredListing, compute_pin
+from gateway.catalogue.persistence import SHARED, ListingStore, StoredListing
 from gateway.catalogue.snapshot import Snapshot, take_snapshot
 from gateway.contract import Backend, BackendLists, Bus, ListChange
 from gateway.errors import Fault, ForeignError
@@ -66,15 +66,22 @@ class Listing:
         """The lists that `_own_snapshot` was built from."""
         self._own_snapshot = None if common is not None else take_snapshot(backend, BackendLists())
         self._stored: tuple[float, BackendLists | None] = (0.0, None)
+        self._pinned_lists: BackendLists | None = None
+        """The lists whose pins this process saved last."""
         self._read_numbers = itertools.count(1)
         self._applied_read = 0
 
     @property
     def snapshot(self) -> Snapshot:
-        if self._own_snapshot is not None:
-            return self._own_snapshot
-        assert self._common is not None
-        return self._common.snapshot
+        own = self._own_snapshot
+        if self._common is None:
+            assert own is not None
+            return own
+        common = self._common.snapshot
+        if own is None:
+            return common
+        # A change that the gateway read with its own credential applies to every owner, without waiting for a read.
+        return own if common.unpinned <= own.unpinned else replace(own, unpinned=own.unpinned | common.unpinned)
 
     @property
     def lease_name(self) -> str:
@@ -88,7 +95,10 @@ class Listing:
         stored = await self._policy.store.load(self._name, self._store_owner, self._origin)
         if stored is None or time.time() - stored.read_at > self._policy.keep_stale:
             return False
-        self._own_snapshot = await self._apply_pins(await self._build_snapshot(stored.lists))
+        snapshot = await self._apply_pins(await self._build_snapshot(stored.lists))
+        if self._applied_read:  # read meanwhile
+            return True
+        self._own_snapshot = snapshot
         self._lists, self.read_at = stored.lists, stored.read_at
         self._stored = (stored.read_at, stored.lists)
         self._policy.on_swap(self, ())
@@ -99,21 +109,29 @@ class Listing:
 
         `read` replaces the default read function.
         """
-        read_number = next(self._read_numbers)
         try:
-            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
-                lists = await (read or self._read)()
-                snapshot = await self._record_pins(lists, await self._build_snapshot(lists))
+            await self.compare(read or self._read, reported)
         except (Fault, ForeignError, TimeoutError) as exc:
             reason = str(exc) or "no answer in time"
             log.warning("catalogue %s: reading the lists failed, last valid lists stay: %s", self._name, reason)
             self._degrade()
-            return
         except Exception:
             # A defect in one backend must not stop the refresh of the others.
             log.exception("catalogue %s: reading the lists failed, last valid lists stay", self._name)
             self._degrade()
-            return
+
+    async def compare(self, read: Read, reported: ListChange | None = None) -> None:
+        """Read the lists, compare the definitions with the accepted ones, replace the snapshot. Raises on failure."""
+        read_number = next(self._read_numbers)
+        async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            lists = await read()
+            built = await self._build_snapshot(lists)
+            try:
+                snapshot = await self._record_pins(lists, built)
+            except Fault:
+                if self._policy.store.denies_changes:
+                    self._deny_changes(built)
+                raise
         if self._swap(lists, snapshot, read_number, reported) and not self.backend.trusted:
             self.read_at = time.time()
             await self._store(lists)
@@ -132,6 +150,7 @@ class Listing:
         if self._swap(stored.lists, snapshot, read_number):
             self.read_at = stored.read_at
             self._stored = (stored.read_at, stored.lists)
+            self._pinned_lists = None
 
     async def refresh_pins(self) -> None:
         """Reload which tools await acceptance of a changed definition."""
@@ -173,6 +192,8 @@ class Listing:
         before, self._applied_read = self.snapshot, read_number
         for name in snapshot.quarantined.keys() - before.quarantined.keys():
             log.warning("catalogue %s: %r is not served: %s", self._name, name, snapshot.quarantined[name])
+        for pattern in sorted({*snapshot.unmatched_effects} - {*before.unmatched_effects}):
+            log.error("catalogue %s: effects: %r matches no tool and has no effect", self._name, pattern)
         for name in snapshot.suspicious.keys() - before.suspicious.keys():
             text = snapshot.suspicious[name]
             log.warning("catalogue %s: %r contains an instruction to the model: %r", self._name, name, text)
@@ -217,21 +238,40 @@ class Listing:
         """Record the pins before the snapshot is visible, so that a changed tool cannot be called before its check."""
         if self.backend.trusted:
             return snapshot
-        if self._stored[1] != lists and not self._is_common(snapshot):
-            pins = {tool["name"]: compute_pin(tool) for tool in snapshot.lists.tools}
-            for tool, parts in (await self._policy.store.save_pins(self._name, self._store_owner, pins)).items():
+        if self._pinned_lists != lists and not self._is_common(snapshot):
+            tools = {tool["name"]: tool for tool in (*snapshot.lists.tools, *lists.variants)}
+            tools = {name: tool for name, tool in tools.items() if name in snapshot.digests}
+            for tool, parts in (await self._policy.store.save_pins(self._name, self._store_owner, tools)).items():
                 changed = ", ".join(parts)
                 log.warning("catalogue %s: the definition of %r has changed: %s", self._name, tool, changed)
+            self._pinned_lists = lists
         return await self._apply_pins(snapshot)
+
+    def _deny_changes(self, read: Snapshot) -> None:
+        """Without the accepted definitions, only those that are served already can be compared with."""
+        before = self.snapshot
+        changed = frozenset(
+            name for name, digests in before.digests.items() if digests != read.digests.get(name, digests)
+        )
+        if not changed <= before.unpinned and not self.dropped:
+            self._own_snapshot = replace(before, unpinned=before.unpinned | changed)
+            self._policy.on_swap(self, [ListChange("tools", owner=self.owner)])
 
     async def _apply_pins(self, snapshot: Snapshot) -> Snapshot:
         if self._common is not None and self._is_common(snapshot):
             return self._common.snapshot
-        unpinned = await self._policy.store.list_unpinned(self._name, self._store_owner)
+        accepted = await self._policy.store.list_accepted(self._name, self._store_owner)
+        unpinned = frozenset[str]() if accepted is None else _find_unpinned(snapshot, accepted)
         return snapshot if snapshot.unpinned == unpinned else replace(snapshot, unpinned=unpinned)
 
     def _is_common(self, snapshot: Snapshot) -> bool:
         return self._common is not None and snapshot.lists is self._common.snapshot.lists
+
+
+def _find_unpinned(snapshot: Snapshot, accepted: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The tools of the snapshot with a definition that is not accepted."""
+    nothing = frozenset[str]()
+    return frozenset(name for name, digests in snapshot.digests.items() if not digests <= accepted.get(name, nothing))
 
 
 def _differences(before: BackendLists, after: BackendLists) -> list[ListChange]:

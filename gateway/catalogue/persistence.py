@@ -23,6 +23,12 @@ def compute_pin(definition: Json) -> Pin:
     return {part: sha256(_encode(definition[part])).hexdigest()[:32] for part in PINNED_PARTS if part in definition}
 
 
+def definition_text(definition: Json) -> str:
+    """The pinned parts of a definition as JSON, one part a line, for comparison by an operator."""
+    parts = {part: definition[part] for part in PINNED_PARTS if part in definition}
+    return msgspec.json.format(_encode(parts), indent=2).decode()
+
+
 def pin_digest(namespace: str, name: str, pin: Pin) -> str:
     """One digest over namespace, name and all parts."""
     return sha256(_encode([namespace, name, dict(pin)])).hexdigest()
@@ -48,23 +54,32 @@ class StoredListing:
 class ListingStore(Protocol):
     """Stores lists and pins by namespace and owner (`shared`, `tenant:…`, `user:…`)."""
 
+    @property
+    def denies_changes(self) -> bool:
+        """Whether a changed definition is served only once it is accepted."""
+        ...
+
     async def load(self, namespace: str, owner: str, origin: str) -> StoredListing | None:
         """The lists last read from this server. `origin` distinguishes it from others with the same name."""
         ...
 
     async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None: ...
 
-    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
-        """Save the pins. Returns the tools whose definition changed, with the changed parts."""
+    async def save_pins(
+        self, namespace: str, owner: str, definitions: Mapping[str, Json]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Save the definitions that were read. Returns the tools that changed, with the changed parts."""
         ...
 
-    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
-        """Tools with a changed definition that is not accepted yet."""
+    async def list_accepted(self, namespace: str, owner: str) -> Mapping[str, frozenset[str]] | None:
+        """The accepted digests (`pin_digest`) of each tool. None if changed definitions may be served."""
         ...
 
 
 class NullListingStore:
     """Stores nothing. For a catalogue that exists in memory only."""
+
+    denies_changes = False
 
     async def load(self, namespace: str, owner: str, origin: str) -> StoredListing | None:
         return None
@@ -72,11 +87,13 @@ class NullListingStore:
     async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None:
         """Discards the lists."""
 
-    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+    async def save_pins(
+        self, namespace: str, owner: str, definitions: Mapping[str, Json]
+    ) -> Mapping[str, tuple[str, ...]]:
         return {}
 
-    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
-        return frozenset()
+    async def list_accepted(self, namespace: str, owner: str) -> Mapping[str, frozenset[str]] | None:
+        return None
 
 
 def encode_lists(lists: BackendLists) -> str:

@@ -1,17 +1,20 @@
 """Snapshots: the lists of one backend, validated and compiled once. Views are built from them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
+from gateway.catalogue.effects import effect_of, unmatched_overrides
 from gateway.catalogue.flatten import flatten
-from gateway.catalogue.names import collisions
+from gateway.catalogue.names import canonical, collisions
+from gateway.catalogue.persistence import compute_pin, pin_digest
 from gateway.catalogue.schema import compile_check
 from gateway.catalogue.text_safety import find_hidden_character, find_model_instruction, iter_strings, skeleton
 from gateway.catalogue.validation import validate_prompts, validate_resources, validate_templates, validate_tools
-from gateway.contract import Backend, BackendLists, Json
+from gateway.contract import Backend, BackendLists, Json, TaskSupport
 
 Check = Callable[[Json], None]
 SUPPORTS_DRY_RUN: Final = "gox:supportsDryRun"
@@ -34,8 +37,12 @@ class Snapshot:
     suspicious: Mapping[str, str] = field(default_factory=dict[str, str])
     """Text by name that reads like an instruction to the model. These items are served."""
     degraded: bool = False
+    digests: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Digests of each tool's definitions, of remote servers only. Several if the processes of the server differ."""
     unpinned: frozenset[str] = frozenset()
     """Tools with a changed definition that is not accepted yet."""
+    unmatched_effects: tuple[str, ...] = ()
+    """Names and patterns under `effects` of the entry that match no tool."""
 
 
 def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
@@ -69,7 +76,17 @@ def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
         argument_checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
         flat_schemas={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
         header_schemas={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
+        unmatched_effects=tuple(unmatched_overrides(backend.manifest, (tool["name"] for tool in tools))),
+        digests={} if backend.trusted else _digests(backend.namespace, tools, lists.variants),
     )
+
+
+def _digests(namespace: str, tools: list[Json], variants: tuple[Json, ...]) -> dict[str, frozenset[str]]:
+    digests: dict[str, set[str]] = {tool["name"]: set() for tool in tools}
+    for each in (*tools, *variants):
+        if (name := each["name"]) in digests:
+            digests[name].add(pin_digest(namespace, name, compute_pin(each)))
+    return {name: frozenset(each) for name, each in digests.items()}
 
 
 def _drop_lookalikes(items: list[Json], bad: dict[str, str]) -> tuple[list[Json], dict[str, str]]:
@@ -96,18 +113,6 @@ def _find_suspicious(items: list[Json]) -> dict[str, str]:
     return {name: text for name, text in found if text is not None}
 
 
-def effect_of(backend: Backend, tool: Json) -> int:
-    """Effect from 0 to 3: as declared, else from annotations. Those of a remote server may only raise the effect."""
-    if (declared := backend.manifest.effects.get(tool["name"])) is not None:
-        return declared
-    hints = cast("Mapping[str, Any]", tool.get("annotations") or {})
-    if backend.trusted:
-        if hints.get("readOnlyHint") is True:
-            return 0
-        return 1 if hints.get("idempotentHint") is True and hints.get("destructiveHint") is False else 2
-    return 3 if hints.get("destructiveHint") is True else 2
-
-
 def allows_dry_run(backend: Backend, tool: Json) -> bool:
     """Whether the tool reads, or declares a dry run in its manifest or, as Gox servers do, in its `_meta`."""
     if effect_of(backend, tool) == 0 or tool["name"] in backend.manifest.dry_run:
@@ -119,6 +124,32 @@ def allows_dry_run(backend: Backend, tool: Json) -> bool:
 def may_repeat(backend: Backend, tool: Json) -> bool:
     """Whether a call that is repeated with the same idempotency key may write a second time."""
     return effect_of(backend, tool) > 1 and tool["name"] not in backend.manifest.idempotency_keys
+
+
+def has_upstream_tasks(lists: BackendLists, tool: Json) -> bool:
+    """Whether the server runs calls of this tool as tasks of 2025-11-25."""
+    tasks: Any = lists.capabilities.get("tasks")
+    requests: Any = cast("Json", tasks).get("requests") if isinstance(tasks, dict) else None
+    tools: Any = cast("Json", requests).get("tools") if isinstance(requests, dict) else None
+    return isinstance(tools, dict) and "call" in tools and _declared_support(tool) != "forbidden"
+
+
+def task_support(backend: Backend, tool: Json, patterns: Sequence[str]) -> TaskSupport:
+    """Whether a call of the tool may become a task: as the tool, its module or the operator (`patterns`) says."""
+    declared = _declared_support(tool)
+    if declared != "forbidden":
+        return declared
+    name = tool["name"]
+    allowed = any(fnmatchcase(name, each) for each in backend.manifest.tasks) or any(
+        fnmatchcase(canonical(backend.namespace, name), each) for each in patterns
+    )
+    return "optional" if allowed else "forbidden"
+
+
+def _declared_support(tool: Json) -> TaskSupport:
+    execution: Any = tool.get("execution")
+    support: Any = cast("Json", execution).get("taskSupport") if isinstance(execution, dict) else None
+    return support if support in ("optional", "required") else "forbidden"
 
 
 def timeout_of(backend: Backend, tool: str, default: float) -> float:

@@ -7,19 +7,29 @@ from typing import Final
 
 import msgspec
 
+from gateway.catalogue.effects import effect_of, needs_approval
 from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
 from gateway.catalogue.names import Mode, canonical, exposed_name
 from gateway.catalogue.search.index import Hit, SearchIndex, SearchKind
 from gateway.catalogue.search.tools import search_tool_definitions
 from gateway.catalogue.shape import EndpointShape, InvalidShape, ItemPresentation, shape_arguments
-from gateway.catalogue.snapshot import SUPPORTS_DRY_RUN, Snapshot, allows_dry_run, effect_of, may_repeat, timeout_of
+from gateway.catalogue.snapshot import (
+    SUPPORTS_DRY_RUN,
+    Snapshot,
+    allows_dry_run,
+    has_upstream_tasks,
+    may_repeat,
+    task_support,
+    timeout_of,
+)
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
-from gateway.contract import MODERN, Json, Route, RouteShape
+from gateway.contract import HANDSHAKE_TASKS_SINCE, MODERN, TASKS_EXTENSION, Json, Route, RouteShape
 from gateway.errors import Fault, Kind
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
+EFFECT: Final = "gatehouse/effect"
 MAX_INSTRUCTIONS: Final = 16_384
 BYTES_PER_TOKEN: Final = 4
 """Of tool definitions as JSON, for estimates. docs/tool-lists.md compares it with a tokenizer."""
@@ -73,7 +83,9 @@ class View:
         """Rules of the shape that cannot be applied, each with the item it concerns."""
         self._new_names: dict[str, list[tuple[_ListItem, str]]] = {"tools": [], "prompts": []}
         self._lists: dict[str, list[_ListItem]] = {key: [] for key in LISTS.values()}
-        self._pages: dict[tuple[str, int, bool], bytes] = {}
+        self._pages: dict[tuple[str, int, str], bytes] = {}
+        self._has_task_tools = False
+        """Whether a call of any listed tool may become a task of the gateway."""
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
             self._add_snapshot(snapshot, can_list)
@@ -128,9 +140,11 @@ class View:
         size = self._format.page_size
         if number and number * size >= len(listed):
             raise Fault(Kind.INVALID_INPUT, "The cursor is past the end of the list. Start again without a cursor.")
-        key = (method, number, version == MODERN)
+        # Revisions of the handshake era before tasks get the same page.
+        shown_version = version if version >= HANDSHAKE_TASKS_SINCE else ""
+        key = (method, number, shown_version)
         if (encoded := self._pages.get(key)) is None:
-            encoded = self._pages[key] = self._encode_page(method, number, modern=version == MODERN)
+            encoded = self._pages[key] = self._encode_page(method, number, shown_version)
         return encoded
 
     def offers_search(self, tools_view: str) -> bool:
@@ -168,7 +182,7 @@ class View:
         return {item.route.canonical: Hit("tool", item.route, item.definition) for item in self._lists["tools"]}
 
     def _search_page(self, *, modern: bool) -> bytes:
-        key = ("search", 0, modern)
+        key = ("search", 0, MODERN if modern else "")
         if (encoded := self._pages.get(key)) is None:
             counts = dict.fromkeys(self.namespaces, 0)
             for item in self._lists["tools"]:
@@ -181,11 +195,15 @@ class View:
         """A whole list, without paging."""
         return [each.definition for each in self._lists[LISTS[method]]]
 
-    def _encode_page(self, method: str, number: int, *, modern: bool) -> bytes:
-        key, size = LISTS[method], self._format.page_size
+    def _encode_page(self, method: str, number: int, version: str) -> bytes:
+        key, size, modern = LISTS[method], self._format.page_size, version == MODERN
         listed = self._lists[key]
-        shown = [each.definition for each in listed[number * size : (number + 1) * size]]
-        result: Json = {key: shown if modern else [_handshake_item(item) for item in shown]}
+        page = listed[number * size : (number + 1) * size]
+        result: Json = {
+            key: [each.definition for each in page]
+            if modern
+            else [_handshake_item(each, with_tasks=version == HANDSHAKE_TASKS_SINCE) for each in page]
+        }
         if (number + 1) * size < len(listed):
             result["nextCursor"] = self._format.cursors.mint(method, number + 1)
         if modern:
@@ -221,9 +239,25 @@ class View:
         extensions: Json = {}
         for each in offered:
             extensions |= each.get("extensions") or {}
+        if self._has_task_tools:
+            extensions[TASKS_EXTENSION] = {}
         if extensions:
             union["extensions"] = extensions
         return union
+
+    def handshake_capabilities(self, version: str, declared: Mapping[str, object]) -> Json:
+        """The capabilities for a client of the handshake era, with the tasks of 2025-11-25.
+
+        Its revisions define no extensions. Clients that know one, such as MCP Apps, declare it all the same: they get
+        the extensions that they have `declared`.
+        """
+        capabilities = self.capabilities()
+        extensions: Json = capabilities.pop("extensions", _NONE)
+        if shared := {name: value for name, value in extensions.items() if name in declared}:
+            capabilities["extensions"] = shared
+        if version == HANDSHAKE_TASKS_SINCE and self._has_task_tools:
+            capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        return capabilities
 
     def instructions(self) -> str:
         """Those of the virtual server, or the instructions of each backend under a heading with its namespace."""
@@ -253,6 +287,7 @@ class View:
                     self._add_route(key, listed.route)
                     if can_list(listed.route):
                         self._lists[key].append(listed)
+                        self._has_task_tools = self._has_task_tools or listed.route.task_support != "forbidden"
 
     def _add_route(self, key: str, route: Route) -> None:
         if key == "resources":
@@ -313,21 +348,24 @@ class View:
             header_schema=snapshot.header_schemas.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
+            needs_approval=needs_approval(backend, definition),
             allows_dry_run=allows_dry_run(backend, definition),
             may_repeat=may_repeat(backend, definition),
             pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._format.deadline),
+            task_support=task_support(backend, definition, self._format.task_patterns),
+            has_upstream_tasks=has_upstream_tasks(snapshot.lists, definition),
             shape=withheld,
             endpoint=self._shape.confined_to,
         )
         shown = presentation.show(rewrite_meta(definition, self._wrap(snapshot)))
-        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
+        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical, EFFECT: route.effect}
         if backend.trusted and route.effect:
             meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:
             meta[DEGRADED] = True
         item = {**shown, "name": route.exposed, "_meta": meta, "inputSchema": schema}
-        item.pop("execution", None)  # experimental tasks of 2025-11-25, which the gateway does not support
+        item.pop("execution", None)  # only revision 2025-11-25 has it: `_handshake_item` adds it
         return self._with_name("tools", _ListItem(route, item), presentation)
 
     def _shape_schema(
@@ -412,8 +450,14 @@ def _wrap_uri(namespace: str, uri_prefixes: tuple[str, ...], uri: str) -> str:
     return wrap(namespace, uri, uri_prefixes)
 
 
-def _handshake_item(item: Json) -> Json:
-    """Remove an output schema that is not of type object: clients of the handshake era reject the whole list for it."""
+def _handshake_item(listed: _ListItem, *, with_tasks: bool) -> Json:
+    """Remove an output schema that is not of type object: clients of the handshake era reject the whole list for it.
+
+    A tool whose server requires a task is listed as optional: without one, the task runs to its end inside the call.
+    """
+    item = listed.definition
+    if with_tasks and listed.route.task_support != "forbidden":
+        item = {**item, "execution": {"taskSupport": "optional"}}
     schema = item.get("outputSchema")
     if schema is None or schema.get("type") == "object":
         return item

@@ -14,6 +14,7 @@ from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
     from gateway.state.audit import AuditTables
+    from gateway.state.audit_anchors import AnchorFiles
     from gateway.state.audit_chain import ChainBreak
 
 audit = typer.Typer(help="Read, verify and export the audit log.")
@@ -43,7 +44,7 @@ def list_records(
     if subject is not None and tenant is None:
         raise CommandError("--subject requires --tenant, because user names are unique only in a tenant", code=2)
     principal = None if subject is None else f"{tenant}/user:{subject}"
-    with _open_tables(config) as tables:
+    with _open_tables(config) as (tables, _):
         found = list(tables.records(tenant, _since_timestamp(since), limit, principal))
     if as_json:
         print(json.dumps(found, indent=2))
@@ -52,14 +53,24 @@ def list_records(
 
 
 @audit.command()
-def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Verify the hash chains: no record was changed, reordered or removed since it was written."""
+def verify(
+    tenant: Tenant = None,
+    anchors: Annotated[
+        Path | None, typer.Option("--anchors", help="A log with anchors that was kept elsewhere.", exists=True)
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify the hash chains: no record was changed, reordered, removed or lost since it was queued."""
     records = 0
     broken: list[ChainBreak] = []
+    from gateway.cli.output import count
     from gateway.cli.progress import ProgressBar
 
-    with _open_tables(config) as tables, ProgressBar("verifying") as progress:
-        for each in tables.verify(tenant):
+    with _open_tables(config) as (tables, files), ProgressBar("verifying") as progress:
+        lines = anchors.read_text(errors="replace").splitlines() if anchors is not None else ()
+        evidence, problems = files.read(lines)
+        for each in tables.verify(tenant, evidence):
             if each is None:
                 records += 1
                 if records % 1000 == 0:
@@ -71,15 +82,16 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
             {"tenant": each.tenant, "writer": each.writer, "sequence": each.sequence, "why": each.reason}
             for each in broken
         ]
-        print(json.dumps({"records": records, "broken": shown}, indent=2))
+        found = {"records": records, "anchors": len(evidence.anchors), "broken": shown, "problems": problems}
+        print(json.dumps(found, indent=2))
     else:
-        print(f"{records} records verified")
-    if broken:
-        raise CommandError(*map(_describe_break, broken))
+        print(f"{count(records, 'record')} verified, {count(len(evidence.anchors), 'anchor')}")
+    if broken or problems:
+        raise CommandError(*map(_describe_break, broken), *problems)
 
 
 def _describe_break(each: "ChainBreak") -> str:
-    chain = f"tenant {each.tenant}, writer {each.writer}"
+    chain = f"tenant {each.tenant}, writer {each.writer}" if each.tenant else f"writer {each.writer}"
     return f"{chain}: record {each.sequence} is the first invalid one: {each.reason}"
 
 
@@ -96,7 +108,7 @@ def export(
     import msgspec
 
     encode = msgspec.json.Encoder().encode
-    with _open_tables(config) as tables:
+    with _open_tables(config) as (tables, _):
         found = tables.records(tenant, _since_timestamp(since))
         if otlp:
             from gateway.cli.audit_otlp import send
@@ -108,19 +120,25 @@ def export(
 
 
 @contextmanager
-def _open_tables(config: Path | None) -> "Generator[AuditTables]":
+def _open_tables(config: Path | None) -> "Generator[tuple[AuditTables, AnchorFiles]]":
     import asyncio
 
     from gateway.cli.failure import explain_system_errors
     from gateway.cli.load_settings import read_settings_leniently
-    from gateway.state.audit import open_audit_tables
+    from gateway.state.audit import AUDIT_SECRET, open_audit_tables
+    from gateway.state.audit_anchors import AnchorFiles
+    from gateway.state.audit_chain import AuditKey
+    from gateway.state.secrets import load_secret
 
     settings = read_settings_leniently(config)
     with explain_system_errors(settings):
-        at = settings.database.url
-        tables = asyncio.run(open_audit_tables(settings.data_dir, at.get_secret_value() if at is not None else None))
+        url = settings.database.url.get_secret_value() if settings.database.url is not None else None
+        if url is not None and not (settings.data_dir / "secrets" / AUDIT_SECRET).exists():
+            raise CommandError("the secrets of the gateway are missing: set data_dir to its folder")
+        key = AuditKey(load_secret(settings.data_dir / "secrets", AUDIT_SECRET))
+        tables = asyncio.run(open_audit_tables(settings.data_dir, key, url))
         try:
-            yield tables
+            yield tables, AnchorFiles(settings.data_dir, key)
         finally:
             tables.close()
 
@@ -147,6 +165,7 @@ def _show(records: list[dict[str, Any]]) -> None:
     for each in records:
         timestamp = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "seconds").removesuffix("+00:00")
         target = f"{each['method']} {each['target']}".rstrip()
-        cells = (timestamp, each["principal"], target, each["decision"], each["policies"], each["outcome"])
+        outcome = "outcome unknown" if each["outcome"] == "intent" else each["outcome"]
+        cells = (timestamp, each["principal"], target, each["decision"], each["policies"], outcome)
         table.add_row(*map(escape, (*cells, each["correlation_id"])))
     open_output().print(table)

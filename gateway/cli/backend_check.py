@@ -15,20 +15,22 @@ from typing import Final
 from gateway.catalogue.snapshot import take_snapshot
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import add_module_paths, read_settings
+from gateway.cli.output import count
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
-from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, OpenApiBackend, Settings
 from gateway.upstream.health import LoadError
+from gateway.upstream.openapi.backend import ApiBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
-from gateway.wiring.backends import check_backend, remote_backend
+from gateway.wiring.backends import RemoteEntry, check_backend, remote_backend
 
 CONNECT_SECONDS: Final = 20.0
 FETCH_SECONDS: Final = 60.0
 MAX_BYTES: Final = 64 * 1024 * 1024
 _FETCHING_COMMANDS: Final = ("npx", "uvx", "pipx", "bunx")
 """Programs that may have to download a package before they run it."""
-_INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
+INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,9 @@ async def _check_one(
         check_backend(settings, namespace, entry)
         if isinstance(entry, ModuleBackend):
             return BackendFinding(namespace, True)
-        started, seconds = time.monotonic(), _connect_timeout(entry)
+        started, seconds = time.monotonic(), connect_timeout(entry)
         backend = remote_backend(
-            namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, orphan_reaper=orphan_reaper
+            namespace, entry, Manifest(), info=INFO, max_bytes=MAX_BYTES, orphan_reaper=orphan_reaper
         )
     except LoadError as exc:
         part = f"backends.{namespace}"
@@ -127,7 +129,11 @@ async def _check_one(
     try:
         async with asyncio.timeout(seconds):
             snapshot = await asyncio.to_thread(take_snapshot, backend, await backend.fetch_lists(None))
-            eras = tuple(sorted(await backend.eras()))
+            problems: Mapping[str, str] = {}
+            if isinstance(backend, ApiBackend):
+                eras, problems = ("openapi",), backend.problems
+            else:
+                eras = tuple(sorted(await backend.eras()))
     except (Fault, ForeignError, TimeoutError) as exc:
         problem = str(exc) or f"no response within {seconds:g} s"
         fix = suggest_fix(entry, exc, stderr.lines.get(namespace, []))
@@ -142,18 +148,19 @@ async def _check_one(
         len(offer.tools),
         len(offer.resources) + len(offer.templates),
         len(offer.prompts),
-        dict(snapshot.quarantined),
+        {**problems, **snapshot.quarantined},
         round(time.monotonic() - started, 2),
     )
 
 
-def _connect_timeout(entry: UrlBackend | CommandBackend) -> float:
+def connect_timeout(entry: RemoteEntry) -> float:
+    """Seconds to wait for the lists of a server."""
     return (
         FETCH_SECONDS if isinstance(entry, CommandBackend) and entry.command in _FETCHING_COMMANDS else CONNECT_SECONDS
     )
 
 
-def suggest_fix(entry: UrlBackend | CommandBackend, exc: BaseException, stderr_lines: Sequence[str]) -> str:
+def suggest_fix(entry: RemoteEntry, exc: BaseException, stderr_lines: Sequence[str]) -> str:
     """Suggest what the operator can do about a failed connection."""
     if isinstance(entry, CommandBackend):
         if any("No such file" in line or "not found" in line for line in stderr_lines[-3:]):
@@ -165,6 +172,8 @@ def suggest_fix(entry: UrlBackend | CommandBackend, exc: BaseException, stderr_l
         return f"run {entry.command} in a terminal with the same args to see its output"
     causes = _causes(exc)
     message = str(exc)
+    if isinstance(entry, OpenApiBackend) and "OpenAPI document" in message:
+        return "correct openapi:, include: or exclude:, or the document itself"
     if any(isinstance(each, ConnectionRefusedError) for each in causes):
         return "connection refused: start the server, or correct the port in url:"
     if any(isinstance(each, socket.gaierror) for each in causes):
@@ -191,7 +200,7 @@ def _load_failure(namespace: str, entry: BackendEntry, problem: str) -> BackendF
 def _suggest_load_fix(entry: BackendEntry, problem: str) -> str:
     if isinstance(entry, ModuleBackend):
         return "correct this option" if problem.startswith("options") else "install the module, or correct module:"
-    if isinstance(entry, UrlBackend) and not entry.allow_private:
+    if not isinstance(entry, CommandBackend) and not entry.allow_private:
         return "set allow_private: true if a private address is intended, or correct url:"
     return "correct the entry"
 
@@ -211,7 +220,9 @@ def _show(finding: BackendFinding) -> None:
     if not finding.eras:
         print(f"✓ {finding.namespace}")
         return
-    counts = f"{finding.tools} tools, {finding.resources} resources, {finding.prompts} prompts"
+    counts = ", ".join(
+        (count(finding.tools, "tool"), count(finding.resources, "resource"), count(finding.prompts, "prompt"))
+    )
     print(f"✓ {finding.namespace}: {' and '.join(finding.eras)}, {counts}, {finding.seconds:g} s")
     for name, reason in finding.quarantined.items():
         print(f"    quarantined: {name!r}: {reason}")

@@ -14,7 +14,7 @@ from gateway.cli.check import describe_entry
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError, print_stderr
 from gateway.cli.load_settings import OPS_PORT_HINT, api_url, read_settings_leniently
 from gateway.cli.output import open_output
-from gateway.cli.settings_file import SettingsFile, default_backends_notice
+from gateway.cli.settings_file import CLIENT_TRUST, CLIENT_TRUST_NOTICE, SettingsFile, default_backends_notice
 from gateway.contract import Json
 
 _TIMEOUT: Final = httpx.Timeout(10, connect=5)
@@ -31,12 +31,21 @@ def add(namespace: str, entry: Json, config: Path | None, *, replace: bool, as_j
     if namespace in file.backends and not replace:
         raise CommandError(f"{file.path} already contains {namespace}; --replace overwrites it")
     notice = default_backends_notice(file)
-    file.put(namespace, {key: value for key, value in entry.items() if value})
+    written = {key: value for key, value in entry.items() if value}
+    if kinds[0] != "module":
+        written["trust"] = CLIENT_TRUST
+    file.put(namespace, written)
     file.save()
     if as_json:
-        print(json.dumps({"namespace": namespace, "kind": kinds[0], "file": str(file.path)}))
+        print(
+            json.dumps(
+                {"namespace": namespace, "kind": kinds[0], "trust": written.get("trust"), "file": str(file.path)}
+            )
+        )
     else:
         print(f"added {namespace} to {file.path}; a running gateway picks it up within seconds")
+        if kinds[0] != "module":
+            print(CLIENT_TRUST_NOTICE)
         if unset := file.unset_variables(namespace):
             print_stderr(f"set {', '.join(unset)} in the environment of the gateway, then restart the gateway")
         if notice:
@@ -78,7 +87,7 @@ def list_backends(config: Path | None, url: str | None, token: str | None, as_js
     if as_json:
         print(json.dumps(rows, indent=2))
     elif url is None:
-        _table(rows, ("namespace", "kind", "target", "served"))
+        _table(rows, ("namespace", "kind", "target", "served", "trust"))
     else:
         _table(
             [_table_row(row) for row in rows], ("namespace", "kind", "state", "eras", "tools", "breaker", "problems")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,9 +13,12 @@ from rich.table import Table
 from gateway.cli.failure import BAD_SETTINGS, CommandError, print_stderr
 from gateway.cli.load_settings import WILDCARD_HOSTS, add_module_paths, read_settings
 from gateway.cli.output import open_output
-from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, OpenApiBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
 from gateway.wiring.policy import check_policies
+
+if TYPE_CHECKING:
+    from gateway.cli.effects_check import EffectFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class ConfiguredBackend:
     kind: str
     target: str
     served: bool
+    trust: str = ""
+    """`trust` of a remote server; empty for a module, whose effects its manifest declares."""
 
 
 def describe_entry(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
@@ -33,10 +39,12 @@ def describe_entry(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
         case ModuleBackend():
             return ConfiguredBackend(namespace, "module", ":".join(backend.target), backend.enabled)
         case UrlBackend():
-            return ConfiguredBackend(namespace, "url", backend.url, backend.enabled)
+            return ConfiguredBackend(namespace, "url", backend.url, backend.enabled, backend.trust)
+        case OpenApiBackend():
+            return ConfiguredBackend(namespace, "openapi", backend.url, backend.enabled, backend.trust)
         case CommandBackend():
             # Arguments may hold secrets; the program's name does not.
-            return ConfiguredBackend(namespace, "command", backend.command, backend.enabled)
+            return ConfiguredBackend(namespace, "command", backend.command, backend.enabled, backend.trust)
 
 
 def check(config: Path | None, as_json: bool) -> None:
@@ -46,12 +54,15 @@ def check(config: Path | None, as_json: bool) -> None:
     invalid = {error.setting_path[1] for error in load_errors if error.setting_path[0] == "backends"}
     described = [describe_entry(namespace, backend) for namespace, backend in settings.backends.items()]
     entries = [replace(entry, served=entry.served and entry.namespace not in invalid) for entry in described]
-    warnings = [*find_warnings(settings), *_rule_warnings(settings)]
+    effects = [] if load_errors else _effects(settings)
+    warnings = [*find_warnings(settings), *_effect_warnings(settings, effects), *_rule_warnings(settings)]
     errors = [settings.with_origin(error.setting_path, str(error)) for error in load_errors]
+    errors += [settings.with_origin(at, text) for finding in effects for at, text in finding.errors()]
     if as_json:
-        print(json.dumps(_as_object(settings, entries, warnings, errors), indent=2))
+        print(json.dumps(_as_object(settings, entries, effects, warnings, errors), indent=2))
     else:
         _show(settings, entries)
+        _show_effects(effects)
         for warning in warnings:
             print_stderr(f"warning: {warning}")
     if errors:
@@ -68,6 +79,30 @@ def _load_errors(settings: Settings) -> Iterator[LoadError]:
         check_policies(settings)
     except LoadError as exc:
         yield exc
+
+
+def _effects(settings: Settings) -> "list[EffectFinding]":
+    if not any(entry.effects for entry in settings.backends.values()):
+        return []
+    from gateway.cli.effects_check import find_effects
+
+    return find_effects(settings)
+
+
+def _effect_warnings(settings: Settings, effects: "list[EffectFinding]") -> Iterator[str]:
+    for finding in effects:
+        if finding.problem:
+            yield f"backends.{finding.namespace}.effects: not checked, its tools cannot be read: {finding.problem}"
+    trusts = [ns for ns, each in settings.backends.items() if getattr(each, "trust", "annotations") != "annotations"]
+    if trusts and settings.policies.dir is not None and not _policies_read_trust(settings.policies.dir):
+        yield (
+            f"backends.{trusts[0]}.trust: has no effect: the policies in {settings.policies.dir} do not read "
+            "resource.needs_approval; see docs/policy.md"
+        )
+
+
+def _policies_read_trust(folder: Path) -> bool:
+    return any("needs_approval" in path.read_text("utf-8") for path in folder.glob("**/*.cedar"))
 
 
 def find_warnings(settings: Settings) -> Iterator[str]:
@@ -98,12 +133,17 @@ def _rule_warnings(settings: Settings) -> list[str]:
 
 
 def _as_object(
-    settings: Settings, entries: list[ConfiguredBackend], warnings: list[str], errors: list[str]
+    settings: Settings,
+    entries: list[ConfiguredBackend],
+    effects: "list[EffectFinding]",
+    warnings: list[str],
+    errors: list[str],
 ) -> dict[str, object]:
     return {
         "source": str(settings.source) if settings.source else None,
         "url": f"{settings.server.public_url}/mcp",
         "backends": [asdict(entry) for entry in entries],
+        "effects": {finding.namespace: finding.to_json() for finding in effects},
         "servers": {name: server.model_dump(mode="json") for name, server in settings.servers.items()},
         "warnings": warnings,
         "errors": errors,
@@ -113,9 +153,24 @@ def _as_object(
 def _show(settings: Settings, entries: list[ConfiguredBackend]) -> None:
     console = open_output()
     console.print(f"Settings: {settings.source or 'defaults'}", markup=False, soft_wrap=True)
-    table = Table("namespace", "kind", "target", "served", box=None, pad_edge=False)
+    table = Table("namespace", "kind", "target", "served", "trust", box=None, pad_edge=False)
     for entry in entries:
-        table.add_row(entry.namespace, entry.kind, escape(entry.target), "yes" if entry.served else "no")
+        served = "yes" if entry.served else "no"
+        table.add_row(entry.namespace, entry.kind, escape(entry.target), served, entry.trust)
     console.print(table)
     for name, server in settings.servers.items():
         console.print(f"/mcp/{name}: {', '.join(server.backends)} ({server.names} names)", markup=False, soft_wrap=True)
+
+
+def _show_effects(effects: "list[EffectFinding]") -> None:
+    """Show the effects of the tools of each backend with `effects`."""
+    console = open_output()
+    for finding in effects:
+        if not finding.tools:
+            continue
+        table = Table(f"tools of {finding.namespace}", "effect", "stated by", "approval", box=None, pad_edge=False)
+        for each in finding.tools:
+            origin = "effects" if each.stated else "the backend"
+            table.add_row(escape(each.tool), str(each.effect), origin, "yes" if each.needs_approval else "no")
+        console.print()
+        console.print(table)

@@ -1,8 +1,9 @@
-"""Configuration of the MCP clients that `gatehouse connect` supports: entry format, location of the file, editing.
+"""Entries of MCP clients, and how `gatehouse connect` edits their files. `client_apps` lists all clients.
 
 Editing changes one entry of a client's file; everything else, comments included, is preserved.
 """
 
+import io
 import json
 import os
 import re
@@ -49,25 +50,22 @@ class ConnectInstructions:
     servers_key: str = ""
     """The key in the client's file that contains the servers."""
     entry: Json | None = None
-    format: Literal["json", "toml"] = "json"
+    format: Literal["json", "toml", "yaml", "yaml-list"] = "json"
+    """`yaml-list`: the servers are a list, each with its name."""
     inputs: Json | None = None
     """Definition of a secret input of VS Code, which prompts for it once."""
     next_step: str = ""
+    head: Json | None = None
+    """Members that a new file begins with."""
 
     def text(self, name: str) -> str:
         """The entry as a complete file."""
         if self.format == "toml":
             return toml_table(name, self.entry or {})
+        if self.format != "json":
+            return edit_yaml("", name, self).rstrip()
         whole: Json = {self.servers_key: {name: self.entry}}
         return json.dumps(whole | ({"inputs": [self.inputs]} if self.inputs else {}), indent=2, ensure_ascii=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientApp:
-    title: str
-    instructions: Callable[[ConnectRequest], ConnectInstructions]
-    file: Callable[[], Path] | None = None
-    """Location of its configuration file; None if it has none."""
 
 
 def toml_table(name: str, entry: Mapping[str, Any]) -> str:
@@ -133,27 +131,6 @@ def _headers(request: ConnectRequest, variable: str) -> Json:
     return {"headers": {"Authorization": f"Bearer {variable}"}} if request.key else {}
 
 
-def _desktop_file() -> Path:
-    name = Path("Claude") / "claude_desktop_config.json"
-    match sys.platform:
-        case "darwin":
-            return Path.home() / "Library" / "Application Support" / name
-        case "win32":
-            return Path(os.environ.get("APPDATA", Path.home())) / name
-        case _:
-            return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / name
-
-
-CLIENTS: Final[Mapping[str, ClientApp]] = {
-    "claude-code": ClientApp("Claude Code", claude_code, lambda: Path(".mcp.json")),
-    "claude-desktop": ClientApp("Claude Desktop", claude_desktop, _desktop_file),
-    "cursor": ClientApp("Cursor", cursor, lambda: Path.home() / ".cursor" / "mcp.json"),
-    "vscode": ClientApp("VS Code", vscode, lambda: Path(".vscode") / "mcp.json"),
-    "codex": ClientApp("Codex", codex, lambda: Path.home() / ".codex" / "config.toml"),
-    "inspector": ClientApp("MCP Inspector", inspector),
-}
-
-
 _BLANK: Final = re.compile(r"\s*")
 _decode: Final = json.JSONDecoder().raw_decode
 
@@ -170,9 +147,7 @@ def write(file: Path, name: str, instructions: ConnectInstructions) -> FileEdit:
     file = file.resolve() if file.is_symlink() else file
     before = _text(file)
     try:
-        after = (
-            _toml(before, name, instructions) if instructions.format == "toml" else _json(before, name, instructions)
-        )
+        after = _EDITORS[instructions.format](before, name, instructions)
     except (ValueError, tomllib.TOMLDecodeError) as exc:
         raise CommandError(f"{file}: cannot be parsed and was not changed: {exc}") from exc
     if after == before:
@@ -302,6 +277,47 @@ def _toml(text: str, name: str, instructions: ConnectInstructions) -> str:
     if tomllib.loads(after).get(instructions.servers_key, {}).get(name) != entry:
         raise ValueError(f"{instructions.servers_key}.{name} has an unsupported layout; edit it by hand")
     return after
+
+
+# ---- YAML ----
+
+
+def edit_yaml(text: str, name: str, instructions: ConnectInstructions) -> str:
+    """Put the entry into a YAML file; comments and order stay."""
+    from ruamel.yaml import YAML  # the welcome page imports this module and needs no YAML
+    from ruamel.yaml.error import YAMLError
+
+    editor: Any = YAML()
+    editor.width = 4096
+    editor.preserve_quotes = True
+    try:
+        tree = _object(editor.load(text) if text.strip() else dict(instructions.head or {}))
+    except YAMLError as exc:
+        raise ValueError(str(exc).partition("\n")[0]) from exc
+    key, entry = instructions.servers_key, instructions.entry
+    if instructions.format == "yaml":
+        servers = _object(tree.get(key) or {})
+        if servers.get(name) == entry:
+            return text
+        servers[name] = entry
+        tree[key] = servers
+    else:
+        listed = cast("list[Any]", tree.get(key) or [])
+        if entry in listed:
+            return text
+        others = [each for each in listed if not isinstance(each, dict) or cast("Json", each).get("name") != name]
+        tree[key] = [*others, entry]
+    out = io.StringIO()
+    editor.dump(tree, out)
+    return out.getvalue()
+
+
+_EDITORS: Final[Mapping[str, Callable[[str, str, ConnectInstructions], str]]] = {
+    "json": _json,
+    "toml": _toml,
+    "yaml": edit_yaml,
+    "yaml-list": edit_yaml,
+}
 
 
 def strip_comments(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.model_builds import defer_model_builds
 from gateway.cli.options import AsJson, Config
 from gateway.contract import MODERN
 from gateway.contract.distribution import installed_version
@@ -49,7 +50,8 @@ def serve(
     """Start the gateway and serve until stopped."""
     # Collections during the start cost a fifth of it and find next to nothing; the runner enables them again.
     gc.disable()
-    from gateway.cli.serve import serve
+    with defer_model_builds():
+        from gateway.cli.serve import serve
 
     serve(config, host, port, workers, inherit)
 
@@ -95,6 +97,9 @@ def tools(
 def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
     arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Arguments as a JSON object.")] = "{}",
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Approve the call yourself, where a policy lets the caller approve.")
+    ] = False,
     config: Config = None,
     url: Url = None,
     token: Token = None,
@@ -103,7 +108,7 @@ def call(
     """Call a tool and print its result."""
     from gateway.cli.tools import call
 
-    call(tool, arguments, resolve_endpoint(url, config), token, as_json)
+    call(tool, arguments, resolve_endpoint(url, config), token, as_json, approve=approve)
 
 
 def ping(
@@ -138,6 +143,7 @@ def create_key(
         str | None, typer.Option("--service", help="Service account that the key authenticates.")
     ] = None,
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Scope to grant; may be repeated.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Group of the key; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="Lifetime, such as 12h or 30d.")] = None,
     label: Annotated[str, typer.Option("--label", help="Note to recognise the key by.")] = "",
     endpoint: Annotated[
@@ -149,7 +155,7 @@ def create_key(
     """Create an API key and print it. It is shown only once."""
     from gateway.cli.key import create
 
-    create(tenant, subject, service, scope, expires, label, endpoint, config, as_json)
+    create(tenant, subject, service, scope, expires, label, endpoint, config, as_json, group)
 
 
 def list_keys(
@@ -241,13 +247,14 @@ def remove(namespace: Namespace, config: Config = None) -> None:
 def pin(
     namespace: Namespace,
     tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this tool, by its upstream name.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changed; accept nothing.")] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Accept the current tool definitions of a remote server (`catalogue.pins: deny`)."""
-    from gateway.cli.pins import pin
+    from gateway.cli.pins import pin, show_differences
 
-    pin(namespace, tool, config, as_json=as_json)
+    (show_differences if diff else pin)(namespace, tool, config, as_json=as_json)
 
 
 def list_backends(

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from gateway.cli.client_config import CLIENTS, VARIABLE, ClientApp, ConnectInstructions, ConnectRequest, FileEdit, write
+from gateway.cli.client_apps import CLIENTS, ClientApp
+from gateway.cli.client_config import VARIABLE, ConnectInstructions, ConnectRequest, FileEdit, write
 from gateway.cli.failure import CommandError, print_stderr
 
 
@@ -18,7 +19,7 @@ def connect(client: str, request: ConnectRequest, file: Path | None, *, write_fi
         raise CommandError(
             f"{app.title} has no configuration file; run the command that `gatehouse connect {client}` prints", code=2
         )
-    if client == "claude-desktop" and request.key and request.token is None:
+    if app.needs_token and request.key and request.token is None:
         raise CommandError(f"the file must contain the key; give --token, or set {VARIABLE}", code=2)
     edit = write(path, request.name, instructions)
     if as_json:

@@ -1,10 +1,12 @@
-"""Implementation of `gatehouse user`, `client` and `signing`; all of them change the database directly."""
+"""Implementation of `gatehouse user`, `client`, `scim` and `signing`; all of them change the database directly."""
 
 import getpass
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.browser_sessions import BrowserSessions
+from gateway.auth.providers.federated_users import FederatedUser, federated_users
+from gateway.auth.scim.tokens import ScimClient, ScimTokens
 from gateway.auth.server.clients import RegisteredClient, RegisteredClients, public_keys
 from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.users import LOCAL_OWNER, User, Users
@@ -23,6 +27,7 @@ from gateway.contract.caller import SCOPES
 from gateway.settings import is_loopback
 
 _MAX_PASSWORD_LENGTH: Final = 4096
+_ADMIN_CODE_SECONDS: Final = 900.0
 
 
 def add_user(
@@ -48,26 +53,76 @@ def _prompt_password() -> str:
 
 
 def list_users(tenant: str | None, config: Path | None, as_json: bool) -> None:
-    async def read(identity: IdentityDatabase) -> list[User]:
+    async def read(identity: IdentityDatabase) -> tuple[list[User], dict[tuple[str, str], FederatedUser]]:
         if tenant is not None:
             identity.check_tenant(tenant)
-        return await _users(identity).list(tenant)
+        users = _users(identity)
+        federated = federated_users(identity.database, users, identity.secret("signing"))
+        return await users.list(tenant), {user.key: user for user in await federated.list()}
 
-    found = with_identity_database(config, read)
+    found, sources = with_identity_database(config, read)
     if as_json:
-        rows = [asdict(user) | {"scopes": sorted(user.scopes), "groups": sorted(user.groups)} for user in found]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([_user_object(user, sources.get((user.tenant, user.subject))) for user in found], indent=2))
         return
-    table = Table("tenant", "name", "groups", "scopes", "sign-in", box=None, pad_edge=False)
+    table = Table("tenant", "name", "person", "groups", "scopes", "sign-in", "status", box=None, pad_edge=False)
     for user in found:
-        sign_in = "password" if user.has_password else "code"
-        table.add_row(
-            *map(
-                escape,
-                (user.tenant, user.subject, " ".join(sorted(user.groups)), " ".join(sorted(user.scopes)), sign_in),
-            )
-        )
+        source = sources.get((user.tenant, user.subject))
+        person = "" if source is None else source.display_name or source.email
+        groups, scopes = " ".join(sorted(user.groups)), " ".join(sorted(user.scopes))
+        row = (user.tenant, user.subject, person, groups, scopes, _sign_in(user, source), _status(user))
+        table.add_row(*map(escape, row))
     open_output().print(table)
+
+
+def _user_object(user: User, source: FederatedUser | None) -> dict[str, Any]:
+    shown = {
+        "tenant": user.tenant,
+        "subject": user.subject,
+        "scopes": sorted(user.scopes),
+        "groups": sorted(user.groups),
+        "has_password": user.has_password,
+        "created": user.created,
+        "sign_in": _sign_in(user, source),
+        "status": _status(user),
+    }
+    if source is not None:
+        shown |= {
+            "provider": source.provider,
+            "issuer": source.issuer,
+            "external_subject": source.external_subject,
+            "person": source.display_name,
+            "email": source.email,
+            "checked": source.checked_at,
+        }
+    return shown
+
+
+def _sign_in(user: User, source: FederatedUser | None) -> str:
+    if source is not None:
+        return f"provider {source.provider}"
+    return "password" if user.has_password else "code"
+
+
+def _status(user: User) -> str:
+    if user.suspended:
+        return "suspended"
+    return "active" if user.is_active(time.time()) else "refused by the provider"
+
+
+def suspend_user(name: str, tenant: str, config: Path | None) -> None:
+    async def suspend(identity: IdentityDatabase) -> bool:
+        return await _users(identity).suspend(tenant, name)
+
+    if not with_identity_database(config, suspend):
+        raise CommandError(f"tenant {tenant} has no active user {name}; `gatehouse user list` lists the users")
+
+
+def resume_user(name: str, tenant: str, config: Path | None) -> None:
+    async def resume(identity: IdentityDatabase) -> bool:
+        return await _users(identity).resume(tenant, name)
+
+    if not with_identity_database(config, resume):
+        raise CommandError(f"tenant {tenant} has no suspended user {name}; `gatehouse user list` lists the users")
 
 
 def remove_user(name: str, tenant: str, config: Path | None) -> None:
@@ -78,7 +133,7 @@ def remove_user(name: str, tenant: str, config: Path | None) -> None:
         raise CommandError(f"tenant {tenant} has no user {name}; `gatehouse user list` lists the users")
 
 
-def create_sign_in_code(config: Path | None) -> None:
+def create_sign_in_code(config: Path | None, as_json: bool) -> None:
     async def create(identity: IdentityDatabase) -> str:
         if not is_loopback(identity.settings.server.host):
             raise CommandError("sign-in codes work only if server.host is a loopback address; use `gatehouse user add`")
@@ -86,7 +141,64 @@ def create_sign_in_code(config: Path | None) -> None:
             await _users(identity).put(*LOCAL_OWNER, None, SCOPES)
         return await BrowserSessions(identity.database).new_code(LOCAL_OWNER)
 
+    code = with_identity_database(config, create)
+    print(json.dumps({"code": code}) if as_json else code)
+
+
+def create_admin_code(admin: bool, config: Path | None) -> None:
+    if not admin:
+        raise CommandError("the code signs in an administrator; add --admin to confirm", code=2)
+
+    async def create(identity: IdentityDatabase) -> str:
+        settings = identity.settings
+        if settings.auth.mode != "embedded":
+            raise CommandError("sign-in codes need auth.mode embedded; use an API key with the scope mcp:admin")
+        if not settings.auth.providers and not is_loopback(settings.server.host):
+            raise CommandError("this gateway has no auth.providers; use `gatehouse user add` to add an administrator")
+        users = _users(identity)
+        if not await users.exists(*LOCAL_OWNER):
+            await users.put(*LOCAL_OWNER, None, SCOPES)
+        return await BrowserSessions(identity.database).new_code(LOCAL_OWNER, _ADMIN_CODE_SECONDS)
+
     print(with_identity_database(config, create))
+
+
+def create_scim_token(tenant: str, provider: str, config: Path | None) -> None:
+    async def create(identity: IdentityDatabase) -> str:
+        identity.check_tenant(tenant)
+        if provider not in identity.settings.auth.providers:
+            known = ", ".join(identity.settings.auth.providers) or "none"
+            raise CommandError(f"there is no provider {provider} (known: {known}); add it under auth.providers")
+        return await _scim_tokens(identity).create(tenant, provider)
+
+    print(with_identity_database(config, create))
+
+
+def list_scim_tokens(config: Path | None, as_json: bool) -> None:
+    async def read(identity: IdentityDatabase) -> list[ScimClient]:
+        return await _scim_tokens(identity).list()
+
+    found = with_identity_database(config, read)
+    if as_json:
+        print(json.dumps([asdict(client) for client in found], indent=2))
+        return
+    table = Table("tenant", "provider", "created", box=None, pad_edge=False)
+    for client in found:
+        created = datetime.fromtimestamp(client.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        table.add_row(*map(escape, (client.tenant, client.provider, created)))
+    open_output().print(table)
+
+
+def revoke_scim_token(tenant: str, config: Path | None) -> None:
+    async def revoke(identity: IdentityDatabase) -> bool:
+        return await _scim_tokens(identity).revoke(tenant)
+
+    if not with_identity_database(config, revoke):
+        raise CommandError(f"tenant {tenant} has no SCIM token; `gatehouse scim list` lists them")
+
+
+def _scim_tokens(identity: IdentityDatabase) -> ScimTokens:
+    return ScimTokens(identity.database, identity.secret("pepper"))
 
 
 def _users(identity: IdentityDatabase) -> Users:
@@ -152,8 +264,9 @@ def _clients(identity: IdentityDatabase) -> RegisteredClients:
     return RegisteredClients(identity.database, identity.secret("pepper"), identity.revocations)
 
 
-def rotate(config: Path | None) -> None:
+def rotate(config: Path | None, as_json: bool) -> None:
     async def rotate_key(identity: IdentityDatabase) -> str:
         return await (await SigningKeys.open(identity.database, identity.secret("signing"))).rotate()
 
-    print(with_identity_database(config, rotate_key))
+    key_id = with_identity_database(config, rotate_key)
+    print(json.dumps({"kid": key_id}) if as_json else key_id)

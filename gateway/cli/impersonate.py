@@ -69,6 +69,11 @@ def get_api(base: str, token: str | None, route: str, query: Json) -> Json:
     return _request(base, token, lambda http: http.get(f"{base}/api/v1/{route}", params=query))
 
 
+def send_api(method: str, base: str, token: str | None, route: str, body: Json | None) -> Json:
+    """Send a request that changes something to a route of the operator API."""
+    return _request(base, token, lambda http: http.request(method, f"{base}/api/v1/{route}", json=body))
+
+
 def _request(base: str, token: str | None, send: Callable[[httpx.Client], httpx.Response]) -> Json:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
@@ -87,7 +92,9 @@ def _request(base: str, token: str | None, send: Callable[[httpx.Client], httpx.
     if response.status_code != 200:
         code = UNAUTHENTICATED if response.status_code in (401, 403) else 1
         error: Json = body.get("error") or {}
-        fix = {401: GIVE_TOKEN, 403: CREATE_ADMIN_KEY}.get(response.status_code)
+        details: Json = error.get("details") or {}
+        lacks_admin = "mcp:admin" in details.get("missing_scopes", ())
+        fix = GIVE_TOKEN if response.status_code == 401 else CREATE_ADMIN_KEY if lacks_admin else None
         message = str(error.get("message") or f"HTTP {response.status_code}")
         raise CommandError(message, *([fix] if fix else []), code=code)
     return body

@@ -1,21 +1,24 @@
 """`gatehouse import`: converts the servers in the file of an MCP client into entries of gatehouse.yaml.
 
-Supported clients: Claude Desktop, Claude Code, Cursor and VS Code.
+Supported are the clients that `client_apps` lists: JSON, TOML (Codex) and YAML files (Goose, Continue, LibreChat).
 """
 
 import ipaddress
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+import yaml
+
 from gateway.cli.client_config import strip_comments
 from gateway.cli.failure import CommandError, print_stderr
-from gateway.cli.settings_file import SettingsFile, default_backends_notice
+from gateway.cli.settings_file import CLIENT_TRUST, CLIENT_TRUST_NOTICE, SettingsFile, default_backends_notice
 from gateway.contract import Json
 
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -59,23 +62,71 @@ def _tree(file: Path) -> Json:
     except UnicodeDecodeError as exc:
         raise CommandError(f"{file}: not UTF-8; give a JSON file") from exc
     try:
-        tree: Any = json.loads(strip_comments(text))
-    except ValueError as exc:
-        raise CommandError(f"{file}: not JSON: {exc}") from exc
+        tree: Any = _decode(file.suffix.lower(), text)
+    except (ValueError, yaml.YAMLError) as exc:
+        kind = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix.lower(), "JSON")
+        raise CommandError(f"{file}: not {kind}: {exc}") from exc
     if not isinstance(tree, dict):
         raise CommandError(f"{file}: not a JSON object; give the configuration file of an MCP client")
     return cast("Json", tree)
 
 
+def _decode(suffix: str, text: str) -> Any:
+    match suffix:
+        case ".toml":
+            return tomllib.loads(text)
+        case ".yaml" | ".yml":
+            return yaml.safe_load(text)
+        case _:
+            return json.loads(strip_comments(text))
+
+
+_HOLDERS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers", "extensions", "mcp")
+"""Keys that contain servers: most clients, VS Code, Zed, Codex, Goose, opencode."""
+
+
 def _servers(tree: Json) -> Iterator[tuple[str, Json]]:
-    nested: Any = tree.get("mcp")  # VS Code's settings.json
-    inner = cast("Json", nested).get("servers") if isinstance(nested, dict) else None
-    holders: tuple[Any, ...] = (tree.get("mcpServers"), tree.get("servers"), inner)
-    for holder in holders:
-        if isinstance(holder, dict):
-            for name, entry in cast("Json", holder).items():
-                if isinstance(entry, dict):
-                    yield name, cast("Json", entry)
+    for key in _HOLDERS:
+        holder: Any = tree.get(key)
+        if key == "mcp" and isinstance(holder, dict) and "servers" in holder:
+            holder = cast("Json", holder)["servers"]  # VS Code's settings.json
+        if isinstance(holder, list):  # Continue
+            named = [cast("Json", each) for each in cast("list[Any]", holder) if isinstance(each, dict)]
+            holder = {str(each.get("name")): each for each in named}
+        if not isinstance(holder, dict):
+            continue
+        for name, entry in cast("Json", holder).items():
+            if isinstance(entry, dict) and (known := _common_form(key, cast("Json", entry))) is not None:
+                yield name, known
+
+
+def _common_form(key: str, entry: Json) -> Json | None:
+    """The entry with the keys that most clients use; None for one that is no MCP server."""
+    match key:
+        case "extensions":  # Goose
+            if entry.get("type") in ("builtin", "platform", "frontend", "inline_python"):
+                return None
+            renamed = {"uri": "url", "cmd": "command", "envs": "env"}
+            dropped = {"name", "type", "timeout", "env_keys", "bundled", "description", "display_name"}
+        case "mcp":  # opencode
+            renamed, dropped = {"environment": "env"}, {"type"}
+        case "context_servers":  # Zed
+            renamed, dropped = {}, {"source", "type"}
+        case "mcp_servers":  # Codex
+            renamed, dropped = {"http_headers": "headers"}, {"startup_timeout_sec", "tool_timeout_sec"}
+        case _:
+            # Members of Cline, Continue and LibreChat beside the server itself.
+            renamed, dropped = {}, {"name", "requestOptions"} if "requestOptions" in entry or "name" in entry else set()
+    common = {renamed.get(name, name): value for name, value in entry.items() if name not in dropped}
+    options: Any = entry.get("requestOptions")
+    if isinstance(options, dict) and "headers" in options:
+        common["headers"] = cast("Json", options)["headers"]
+    if isinstance(variable := common.pop("bearer_token_env_var", None), str):
+        common["headers"] = {**common.get("headers", {}), "Authorization": f"Bearer ${{{variable}}}"}
+    if isinstance(command := common.get("command"), list) and command:
+        program, *arguments = map(str, cast("list[Any]", command))
+        common |= {"command": program, "args": arguments}
+    return common
 
 
 def _workspace(file: Path) -> Path:
@@ -158,6 +209,7 @@ def translate(found: ClientServer, taken: set[str]) -> ImportedServer:
     if source.get("disabled") is True or source.get("enabled") is False:
         entry["enabled"] = False
         variables.notes.append("it is disabled, as in the client")
+    entry["trust"] = CLIENT_TRUST
     left_out = tuple(key for key in source if key not in known | _SWITCHES)
     return ImportedServer(found.name, namespace, kind, entry, left_out, tuple(variables.notes))
 
@@ -252,6 +304,7 @@ def _as_object(servers: Sequence[ImportedServer]) -> dict[str, Any]:
                 "name": each.name,
                 "namespace": each.namespace,
                 "kind": each.kind,
+                "trust": each.entry.get("trust"),
                 "left_out": list(each.left_out),
                 "notes": list(each.notes),
             }
@@ -273,5 +326,7 @@ def _show(servers: Sequence[ImportedServer], path: Path, *, dry_run: bool) -> No
             print(f"  ignored keys: {', '.join(each.left_out)}")
         for note in each.notes:
             print(f"  {note}")
+    if any(not each.problem for each in servers):
+        print(CLIENT_TRUST_NOTICE)
     if not dry_run and any(not each.problem for each in servers):
         print(f"wrote {path}; start the gateway with `gatehouse serve`")

@@ -45,6 +45,7 @@ def init(
         path.replace(path.with_name(f"{path.name}.bak"))
     path.write_text(text, "utf-8")
     path.chmod(0o600)
+    print("the examples of servers in it have trust: client: the gateway asks for no approval, clients ask their users")
     print(f"wrote {path}; check it with `gatehouse check`, start the gateway with `gatehouse serve`")
 
 
@@ -124,8 +125,10 @@ def _chosen(answers: InitAnswers) -> list[tuple[str, ShippedBackend]]:
 
 
 _OTHERS: Final = """\
-  # tracker: {url: "https://mcp.example.org/mcp", headers: {Authorization: "Bearer ${TRACKER_TOKEN}"}}
-  # files: {command: npx, args: ["-y", "@modelcontextprotocol/server-filesystem", "/srv/docs"]}"""
+  # tracker: {url: "https://mcp.example.org/mcp", headers: {Authorization: "Bearer ${TRACKER_TOKEN}"}, trust: client}
+  # files: {command: npx, args: ["-y", "@modelcontextprotocol/server-filesystem", "/srv/docs"], trust: client}
+  # trust: client: the users' clients ask before a tool is called. With annotations, the default, the gateway requires
+  # approval of tools that a server calls destructive; with strict, of all tools that write."""
 
 _REST: Final = """\
 tenants:

@@ -53,6 +53,7 @@ def create(
     endpoint: str,
     config: Path | None,
     as_json: bool,
+    groups: Iterable[str] | None = None,
 ) -> None:
     name, kind = _principal(subject, service)
     granted = validate_scopes(scopes, config, for_policies=True)
@@ -61,7 +62,14 @@ def create(
     async def create_key(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
         ring.check_tenant(tenant)
         return await ring.keys.create(
-            tenant, name, kind=kind, scopes=granted, expires=expires_at, label=label, endpoint=endpoint
+            tenant,
+            name,
+            kind=kind,
+            scopes=granted,
+            groups=groups or (),
+            expires=expires_at,
+            label=label,
+            endpoint=endpoint,
         )
 
     text, info = _with_ring(config, create_key)

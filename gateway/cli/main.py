@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands, identity_commands, setup_commands
+from gateway.cli.approvals import approvals
 from gateway.cli.audit import audit
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, print_stderr
 from gateway.cli.policy import policies
@@ -23,6 +24,13 @@ from gateway.errors import Fault, Kind
 
 class CommandGroup(TyperGroup):
     """Prints every failure as one line on standard error. GATEHOUSE_DEBUG=1 shows the traceback instead."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands by section; typer would put all groups after all commands."""
+        sections: dict[str, list[str]] = {section: [] for section in SECTIONS}
+        for name, command in self.commands.items():
+            sections.setdefault(getattr(command, "rich_help_panel", None) or OPERATE, []).append(name)
+        return [name for names in sections.values() for name in names]
 
     def main(
         self,
@@ -81,6 +89,7 @@ backends = typer.Typer(help="Add, remove, list and check backends.")
 
 
 START, CALLS, ACCESS, OPERATE = "Set up and start", "Call and observe", "Access", "Operate"
+SECTIONS = (START, CALLS, ACCESS, OPERATE)
 """Sections of `gatehouse --help`."""
 
 
@@ -123,6 +132,7 @@ app.command(rich_help_panel=CALLS)(top)
 app.command(rich_help_panel=CALLS)(trace)
 app.command(rich_help_panel=CALLS)(usage)
 app.add_typer(audit, name="audit", rich_help_panel=CALLS)
+app.add_typer(approvals, name="approvals", rich_help_panel=ACCESS)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
@@ -131,6 +141,8 @@ app.add_typer(identity_commands.users, name="user", rich_help_panel=ACCESS)
 app.add_typer(identity_commands.clients, name="client", rich_help_panel=ACCESS)
 app.add_typer(tenants, name="tenant", rich_help_panel=ACCESS)
 app.add_typer(policies, name="policy", rich_help_panel=ACCESS)
+app.add_typer(identity_commands.scim, name="scim", rich_help_panel=ACCESS)
+app.command("signin-code", rich_help_panel=ACCESS)(identity_commands.admin_sign_in_code)
 app.add_typer(identity_commands.signing, name="signing", rich_help_panel=ACCESS)
 backends.command("add")(commands.add)
 backends.command("remove")(commands.remove)

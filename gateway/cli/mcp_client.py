@@ -51,13 +51,18 @@ class McpClient:
             if not cursor:
                 return found
 
-    def call(self, tool: str, arguments: Json, progress: Progress | None = None) -> Json:
-        """Call a tool. `progress` receives the progress notifications."""
-        return self.request("tools/call", {"name": tool, "arguments": arguments}, tool, progress)
+    def call(self, tool: str, arguments: Json, progress: Progress | None = None, *, approved: bool = False) -> Json:
+        """Call a tool. `progress` receives the progress notifications; `approved` states the caller's own approval."""
+        params: Json = {"name": tool, "arguments": arguments}
+        if approved:
+            params["_meta"] = {"approved": True}
+        return self.request("tools/call", params, tool, progress)
 
     def request(self, method: str, params: Json, name: str | None = None, progress: Progress | None = None) -> Json:
         self._last_id += 1
-        meta = _envelope() if progress is None else {**_envelope(), "progressToken": self._last_id}
+        meta = {**_envelope(), **params.get("_meta", {})}
+        if progress is not None:
+            meta["progressToken"] = self._last_id
         message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": {**params, "_meta": meta}}
         try:
             with self._http.stream("POST", self._url, json=message, headers=self._headers(method, name)) as response:

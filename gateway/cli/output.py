@@ -1,4 +1,4 @@
-"""Consoles for the tables of commands: as wide as the terminal, and never cut when the output is piped."""
+"""Output of commands: consoles for tables, as wide as the terminal and never cut in a pipe; numbers with nouns."""
 
 import sys
 from typing import Final
@@ -7,6 +7,11 @@ from rich.console import Console
 
 _PIPE_WIDTH: Final = 10_000
 """Columns of an output that is no terminal; rich would assume 80 and cut the cells."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return the number with its noun: "1 tool", "2 tools"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def open_output(*, highlight: bool = True) -> Console:

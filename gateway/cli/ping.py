@@ -11,6 +11,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
+from gateway.cli.output import count
 from gateway.contract import MODERN
 
 ERAS: Final = {"modern": MODERN, "handshake": "legacy"}
@@ -37,7 +38,7 @@ def ping(url: str, token: str | None, tool: str | None, as_json: bool) -> None:
         return
     for result in results:
         called = f"called {result.called}" if result.called else "no tool called"
-        print(f"ok  {result.version}  {result.tools} tools, {called}, {result.milliseconds} ms")
+        print(f"ok  {result.version}  {count(result.tools, 'tool')}, {called}, {result.milliseconds} ms")
 
 
 async def _ping_era(era: str, url: str, token: str | None, tool: str | None) -> PingResult:

@@ -15,8 +15,14 @@ from ruamel.yaml.error import YAMLError
 from gateway.cli.failure import BAD_SETTINGS, CommandError
 from gateway.cli.load_settings import add_module_paths
 from gateway.contract import Json
-from gateway.settings import FILE, Settings, SettingsError, UrlBackend, default_backends, load
+from gateway.settings import FILE, OpenApiBackend, Settings, SettingsError, UrlBackend, default_backends, load
 
+CLIENT_TRUST: Final = "client"
+"""`trust` of the servers that commands add: those of one user, whose client asks before it calls a tool."""
+CLIENT_TRUST_NOTICE: Final = (
+    "trust: client: the gateway asks for no approval, because clients ask their users; "
+    "set trust: annotations to require approval of destructive tools"
+)
 _PRIVATE_HINT: Final = "`backends add --allow-private` allows private addresses, plain HTTP and any port"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -94,7 +100,11 @@ class SettingsFile:
             try:
                 check_backend(settings, namespace, entry)
             except LoadError as exc:
-                private = isinstance(entry, UrlBackend) and not entry.allow_private and exc.setting_path[-1] == "url"
+                private = (
+                    isinstance(entry, UrlBackend | OpenApiBackend)
+                    and not entry.allow_private
+                    and exc.setting_path[-1] in ("url", "openapi")
+                )
                 hints = [_PRIVATE_HINT] if private else []
                 raise CommandError(str(exc), *hints, self._unchanged_message, code=BAD_SETTINGS) from exc
 

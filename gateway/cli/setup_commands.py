@@ -37,7 +37,7 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
 
 def complete_client(incomplete: str) -> list[str]:
     """Client names for shell completion."""
-    from gateway.cli.client_config import CLIENTS
+    from gateway.cli.client_apps import CLIENTS
 
     return [name for name in CLIENTS if name.startswith(incomplete)]
 
@@ -47,7 +47,8 @@ def connect(
         str,
         typer.Argument(
             metavar="CLIENT",
-            help="claude-code, claude-desktop, cursor, vscode, codex or inspector.",
+            help="claude-code, claude-desktop, cursor, vscode, codex, gemini-cli, opencode, windsurf, zed, cline,"
+            " goose, continue, jetbrains, librechat or inspector.",
             autocompletion=complete_client,
         ),
     ],
@@ -70,7 +71,8 @@ def connect(
     import os
     import re
 
-    from gateway.cli.client_config import CLIENTS, VARIABLE, ConnectRequest
+    from gateway.cli.client_apps import CLIENTS
+    from gateway.cli.client_config import VARIABLE, ConnectRequest
     from gateway.cli.connect import connect
 
     if client not in CLIENTS:

@@ -1,7 +1,7 @@
 """`gatehouse tools` and `gatehouse call`: list and call the tools of any MCP endpoint of revision 2026-07-28."""
 
 import json
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from rich.markup import escape
 from rich.table import Table
@@ -40,7 +40,15 @@ def _show(tools: list[Json]) -> None:
     open_output().print(table)
 
 
+_EFFECTS: Final = ("read", "idempotent write", "write", "destructive")
+
+
 def _effect(tool: Json) -> str:
+    """The effect as the gateway and its policies see it; for another server, from its annotations."""
+    meta: Json = tool.get("_meta") or {}
+    effect: Any = meta.get("gatehouse/effect")
+    if isinstance(effect, int) and 0 <= effect < len(_EFFECTS):
+        return _EFFECTS[effect]
     hints: Json = tool.get("annotations") or {}
     return "read" if hints.get("readOnlyHint") else "write"
 
@@ -50,10 +58,10 @@ def _first_line(text: str) -> str:
     return lines[0] if lines else ""
 
 
-def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) -> None:
+def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool, *, approve: bool = False) -> None:
     with McpClient(url, token) as client, ProgressBar(tool) as progress:
         try:
-            result = client.call(tool, _object(arguments), progress.update)
+            result = client.call(tool, _object(arguments), progress.update, approved=approve)
         except RpcCallError as exc:
             if as_json:
                 print(json.dumps({"error": exc.error}, indent=2, ensure_ascii=False))
@@ -62,7 +70,16 @@ def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) 
     if result.get("resultType") == "input_required":
         raise CommandError(f"{tool} requires input, which this command does not support; use an MCP client")
     if result.get("isError"):
-        raise CommandError(f"{tool} failed; see the result above", *suggested_fixes(_error(result)), code=CALL_FAILED)
+        raise CommandError(f"{tool} failed; see the result above", *_fixes(_error(result)), code=CALL_FAILED)
+
+
+def _fixes(error: Any) -> list[str]:
+    """The suggested fix. For an approval that the caller may give, it is an option of this command."""
+    if isinstance(error, dict) and cast("Json", error).get("kind") == "approval_required":
+        details: Json = cast("Json", error).get("details") or {}
+        if not details.get("approval_id"):
+            return ["repeat the command with --approve to approve the call"]
+    return suggested_fixes(error)
 
 
 def _error(result: Json) -> Any:

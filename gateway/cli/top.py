@@ -39,15 +39,16 @@ def top(
     """Show calls live. With --json, or if the output is not a terminal, print once and exit."""
     import json
 
-    from rich.console import Console
     from rich.live import Live
+
+    from gateway.cli.output import open_output
 
     read = _remote(url, config, token, minutes) if url is not None else _local(config, minutes)
     if as_json:
         print(json.dumps(read(), ensure_ascii=False))
         return
     if not sys.stdout.isatty():
-        Console(highlight=False, width=160).print(render(read()))
+        open_output(highlight=False).print(render(read()))
         return
     with Live(render(read()), auto_refresh=False, screen=True) as live:
         try:

@@ -19,6 +19,7 @@ _KINDS = {
     "http": "Streamable HTTP",
     "sse": "HTTP+SSE",
     "stdio": "stdio child process",
+    "openapi": "HTTP API (OpenAPI)",
 }
 
 

@@ -37,6 +37,7 @@ _NAV_LINKS: Final = (
     ("backends", "Backends"),
     ("tools", "Tools"),
     ("why", "Policy check"),
+    ("approvals", "Approvals"),
     ("connect", "Connect"),
 )
 
@@ -58,13 +59,17 @@ def render_page(request: PageRequest, page: ConsolePage) -> str:
                         aria_current="page" if path == page.nav_path else None,
                     )
                     for path, name in _NAV_LINKS
+                    if request.is_operator or path == page.nav_path
                 ),
                 aria_label="Pages",
             ),
             h.div(_tenant_selector(request), live, _account(request), class_="account"),
         ),
         h.main(page.body, id="content", tabindex="-1", data_live=5 if page.live else None),
-        h.footer(f"Gatehouse {request.sources.version}", h.span("Read-only", class_="dim")),
+        h.footer(
+            f"Gatehouse {request.sources.version}",
+            None if page.nav_path == "approvals" else h.span("Read-only", class_="dim"),
+        ),
         h.p("", id="status", role="status", class_="sr-only"),
     )
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gateway.approvals.review import ApprovalReview
 from gateway.console.html import Html
 from gateway.contract import Caller, Json, Route
+from gateway.contract.caller import ADMIN
 from gateway.state.call_history import CallHistory
 
 Query = Mapping[str, str]
@@ -32,6 +34,9 @@ class ConsoleSources:
     public_url: str
     trace_url: str | None
     version: str
+    approvals: ApprovalReview
+    is_approver: Callable[[Caller], bool]
+    """Whether some policy lets a group of the user approve calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,13 @@ class PageRequest:
     """URL path of the console."""
     signed_in: bool
     query: Query
+    form_token: str = ""
+    """Protects forms that change something: only pages of this session contain it."""
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the user may see all pages; an approver sees the approvals only."""
+        return ADMIN in self.operator.scopes
 
     @property
     def caller(self) -> Caller | None:

@@ -1,16 +1,20 @@
-"""HTTP routes of the console. Each page requires a signed-in operator with the admin scope; all pages are read-only."""
+"""HTTP routes of the console. Each page requires a signed-in operator with the admin scope.
 
-from collections.abc import Awaitable, Callable, Mapping
+All pages are read-only but those of approvals, which approvers may see as well. Their forms carry a token of the
+session.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.console import backends, call, calls, connect, overview, policy_check, tools
+from gateway.console import approvals, backends, call, calls, connect, overview, policy_check, tools
 from gateway.console.html import h
 from gateway.console.layout import CONTENT_TYPES, FILES, HEADERS, render_page, render_standalone
 from gateway.console.page import ConsolePage, ConsoleSources, PageRequest
-from gateway.console.session import SCOPE, ConsoleSignIn, missing_scope
+from gateway.console.session import ENTRY_SCOPES, SCOPE, ConsoleSignIn, missing_scope
 from gateway.contract import Caller
 from gateway.errors import TABLE, Fault, Kind
 
@@ -18,9 +22,12 @@ _OPS_SCOPE_KEY: Final = "gatehouse.ops"
 """ASGI scope key that the edge sets on requests to the ops port."""
 _LIVE_HEADER: Final = "x-live"
 _MAX_QUERY: Final = 16 * 1024
+_MAX_FORM: Final = 16 * 1024
 
 PageBuilder = Callable[[PageRequest], Awaitable[ConsolePage]]
 DetailPageBuilder = Callable[[PageRequest, str], Awaitable[ConsolePage]]
+FormHandler = Callable[[PageRequest, str, Mapping[str, str]], Awaitable[str]]
+"""Applies a submitted form; returns the page to go to."""
 
 PAGES: Final[Mapping[str, PageBuilder]] = {
     "": overview.overview,
@@ -34,6 +41,12 @@ DETAIL_PAGES: Final[Mapping[str, DetailPageBuilder]] = {
     "/calls/{id:path}": call.call,
     "/backends/{id:path}": backends.backend,
     "/tools/{id:path}": tools.tool,
+}
+APPROVER_PAGES: Final[Mapping[str, PageBuilder]] = {"/approvals": approvals.approvals}
+APPROVER_DETAIL_PAGES: Final[Mapping[str, DetailPageBuilder]] = {"/approvals/{id}": approvals.approval}
+FORMS: Final[Mapping[str, FormHandler]] = {
+    "/approvals/{id}": approvals.decide,
+    "/approvals/grants/{id}": approvals.revoke,
 }
 
 
@@ -66,21 +79,45 @@ class ConsoleRoutes:
             router.add_api_route(path, self._page(build), methods=["GET"])
         for path, build_detail in DETAIL_PAGES.items():
             router.add_api_route(path, self._detail_page(build_detail), methods=["GET"])
+        for path, build in APPROVER_PAGES.items():
+            router.add_api_route(path, self._page(build, ENTRY_SCOPES), methods=["GET"])
+        for path, build_detail in APPROVER_DETAIL_PAGES.items():
+            router.add_api_route(path, self._detail_page(build_detail, ENTRY_SCOPES), methods=["GET"])
+        for path, handle in FORMS.items():
+            router.add_api_route(path, self._form(handle), methods=["POST"])
         return router
 
     # ---- route handlers ----
 
-    def _page(self, build: PageBuilder) -> Callable[[Request], Awaitable[Response]]:
+    def _page(self, build: PageBuilder, scopes: Sequence[str] = (SCOPE,)) -> Callable[[Request], Awaitable[Response]]:
         async def page(request: Request) -> Response:
-            return await self._respond(request, build)
+            return await self._respond(request, build, scopes)
 
         return page
 
-    def _detail_page(self, build: DetailPageBuilder) -> Callable[[Request, str], Awaitable[Response]]:
+    def _detail_page(
+        self, build: DetailPageBuilder, scopes: Sequence[str] = (SCOPE,)
+    ) -> Callable[[Request, str], Awaitable[Response]]:
         async def page(request: Request, id: str) -> Response:
-            return await self._respond(request, lambda page_request: build(page_request, id))
+            return await self._respond(request, lambda page_request: build(page_request, id), scopes)
 
         return page
+
+    def _form(self, handle: FormHandler) -> Callable[[Request, str], Awaitable[Response]]:
+        async def submit(request: Request, id: str) -> Response:
+            if not self._is_available(request):
+                return Response(status_code=404)
+            try:
+                operator = await self._session.authenticate(request.cookies)
+                if operator is None or operator.scopes.isdisjoint(ENTRY_SCOPES):
+                    raise missing_scope()
+                form = await _read_form(request)
+                self._session.check_form_token(operator, form.get("form_token", ""))
+                return _redirect(await handle(self._page_request(request, operator), id, form), [])
+            except Fault as fault:
+                return self._error_page(fault)
+
+        return submit
 
     async def _file(self, request: Request, name: str) -> Response:
         body = FILES.get(name)
@@ -121,7 +158,7 @@ class ConsoleRoutes:
         except Fault as fault:
             return self._error_page(fault)
 
-    async def _respond(self, request: Request, build: PageBuilder) -> Response:
+    async def _respond(self, request: Request, build: PageBuilder, scopes: Sequence[str]) -> Response:
         if not self._is_available(request) or len(request.scope["query_string"]) > _MAX_QUERY:
             return Response(status_code=404)
         try:
@@ -132,7 +169,9 @@ class ConsoleRoutes:
                 return_to = self.prefix + request.scope["path"].removeprefix("/console")
                 query: str = request.scope["query_string"].decode("ascii", "replace")
                 return _redirect(*await self._session.begin(f"{return_to}?{query}" if query else return_to))
-            if SCOPE not in operator.scopes:
+            if operator.scopes.isdisjoint(scopes):
+                if not operator.scopes.isdisjoint(ENTRY_SCOPES) and request.scope["path"] == "/console":
+                    return _redirect(f"{self.prefix}/approvals", [])
                 raise missing_scope()
             page_request = self._page_request(request, operator)
             return _html_response(render_page(page_request, await build(page_request)))
@@ -155,6 +194,7 @@ class ConsoleRoutes:
             prefix=self.prefix,
             signed_in=self._session.authority is not None,
             query=query,
+            form_token=self._session.form_token(operator),
         )
 
     def _is_available(self, request: Request) -> bool:
@@ -175,6 +215,21 @@ class ConsoleRoutes:
         )
         text = render_standalone(self.prefix, title, h.h1(title), h.p(fault.message), action)
         return _html_response(text, TABLE[fault.kind].http)
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """Read a submitted form. Raises `Fault` for one that is too large or of another type."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise Fault(Kind.INVALID_INPUT, "The form was sent in an unexpected format.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_FORM:
+            raise Fault(Kind.TOO_LARGE, "The form is too large.")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
+    except ValueError as exc:
+        raise Fault(Kind.INVALID_INPUT, "The form cannot be read.") from exc
 
 
 def _html_response(text: str, status: int = 200, cookies: list[str] | None = None) -> Response:

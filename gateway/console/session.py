@@ -17,13 +17,16 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.contract import Caller
-from gateway.contract.caller import ADMIN
+from gateway.contract.caller import ADMIN, APPROVE
 from gateway.errors import Fault, Kind
 
 SCOPE: Final = ADMIN
+ENTRY_SCOPES: Final = (ADMIN, APPROVE)
+"""Scopes that let a user sign in. An approver without the first sees the Approvals pages only."""
 _RESOURCE_PATH: Final = "/mcp"
 """Required resource of the access token: the main endpoint."""
 _REDIRECT_SECONDS: Final = 600.0
+_FORM_SECONDS: Final = 3600.0
 _MAX_SESSION_SECONDS: Final = 8 * 3600.0
 """Upper limit of a session, even if the token lives longer."""
 
@@ -61,6 +64,14 @@ class SignInRedirect(msgspec.Struct, frozen=True):
     state: str
     verifier: str
     return_to: str
+    expires: float
+
+
+class FormToken(msgspec.Struct, frozen=True):
+    """Content of the hidden field that protects a form against requests from other sites."""
+
+    principal: str
+    token: str
     expires: float
 
 
@@ -121,6 +132,20 @@ class ConsoleSignIn:
         )  # fmt: skip
         return caller if await self._is_valid(caller) else None
 
+    def form_token(self, caller: Caller) -> str:
+        """A token for the forms of this session's pages."""
+        payload = FormToken(caller.principal, caller.token, time.time() + _FORM_SECONDS)
+        return self._cookie_seal.seal("console form", msgspec.json.encode(payload))
+
+    def check_form_token(self, caller: Caller, text: str) -> None:
+        """Raise `Fault` unless `text` is a form token of this session."""
+        payload = self._cookie_seal.open("console form", text)
+        token = msgspec.json.decode(payload, type=FormToken) if payload is not None else None
+        if token is None or (token.principal, token.token) != (caller.principal, caller.token):
+            raise Fault(Kind.DENIED, "This form does not belong to your session. Open the page again.")
+        if token.expires <= time.time():
+            raise Fault(Kind.DENIED, "This form has expired. Open the page again.")
+
     async def begin(self, return_to: str, *, force_login: bool = False) -> tuple[str, list[str]]:
         """Return the authorization URL and the cookies to set. `force_login` makes the authority prompt for a login,
         so that another user can sign in. Raises `Fault`."""
@@ -176,7 +201,7 @@ class ConsoleSignIn:
         if caller is None:
             message = "The access token was rejected. Open the console again to sign in."
             raise Fault(Kind.INVALID_INPUT, _with_requirements(message, authority.requirements))
-        if SCOPE not in caller.scopes or not caller.token or caller.resource != _RESOURCE_PATH:
+        if caller.scopes.isdisjoint(ENTRY_SCOPES) or not caller.token or caller.resource != _RESOURCE_PATH:
             raise missing_scope(authority.requirements)
         return pending.return_to, [self._session_cookie(caller), self._cookie_header("-way", "", 0)]
 

@@ -18,6 +18,7 @@ from gateway.contract.call import (
     BackendLists,
     Call,
     ClientProfile,
+    DefinitionGuard,
     Handler,
     InputResponse,
     IsolatedLists,
@@ -45,10 +46,22 @@ from gateway.contract.routes import (
     WebSocket,
     WebSocketRoute,
 )
+from gateway.contract.tasks import (
+    HANDSHAKE_TASKS_SINCE,
+    RELATED_TASK,
+    TASKS_EXTENSION,
+    TaskControl,
+    TaskSupport,
+    WaitingTasks,
+    declares_tasks,
+)
 from gateway.contract.trace_position import TracePosition, UpstreamHop
 
 __all__ = [
+    "HANDSHAKE_TASKS_SINCE",
     "MODERN",
+    "RELATED_TASK",
+    "TASKS_EXTENSION",
     "Backend",
     "BackendLists",
     "Bus",
@@ -56,6 +69,7 @@ __all__ = [
     "Caller",
     "ClientProfile",
     "CurrentCall",
+    "DefinitionGuard",
     "EndReason",
     "Handler",
     "Host",
@@ -84,12 +98,16 @@ __all__ = [
     "SocketClosed",
     "Stage",
     "Store",
+    "TaskControl",
+    "TaskSupport",
     "ToolTraits",
     "TracePosition",
     "UpstreamHop",
+    "WaitingTasks",
     "WebSocket",
     "WebSocketRoute",
     "Wire",
     "WorkSpan",
+    "declares_tasks",
     "read_flag",
 ]

@@ -36,6 +36,12 @@ class Manifest:
     """URI schemes or prefixes that the module owns: its resources keep their URIs."""
     effects: Mapping[str, int] = field(default_factory=dict[str, int])
     """By tool name: 0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation."""
+    effect_overrides: Mapping[str, int] = field(default_factory=dict[str, int])
+    """`effects` of the entry, by name or pattern. Set by the gateway; it takes precedence over `effects`."""
+    approvers_only: bool = False
+    """Its tools are listed only for users who may approve calls. Set by the gateway for its own tools."""
+    trust: Literal["strict", "annotations", "client"] = "annotations"
+    """How far the annotations of a remote server count. Set by the gateway from the entry."""
     timeouts: Mapping[str, float] = field(default_factory=dict[str, float])
     migrations: Path | None = None
     """Folder of `NNNN_name.sql` files, applied in order to the store."""
@@ -54,6 +60,8 @@ class Manifest:
     dry run of any other writing tool."""
     idempotency_keys: frozenset[str] = frozenset()
     """Writing tools that honour `_meta.idempotencyKey`: a repeated call with the same key does not write again."""
+    tasks: tuple[str, ...] = ()
+    """Tools, or patterns of tools, whose calls may become tasks: they may run longer than a connection lasts."""
     executor: bool = False
     """The module works on local files: several replicas need one shared `files_dir`."""
     scopes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -283,7 +291,7 @@ class Host(Protocol):
         ...
 
     def folder(self, caller: Caller) -> Path:
-        """Return the tenant's folder under `files_dir`, creating it if needed."""
+        """Return the absolute path of the tenant's folder under `files_dir`, creating it if needed."""
         ...
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.contract.backend_api import Manifest
 from gateway.contract.caller import MODERN, Caller, Json, Result
+from gateway.contract.tasks import TaskControl, TaskSupport
 from gateway.contract.trace_position import TracePosition, UpstreamHop
 from gateway.errors import Fault, Kind
 
@@ -106,6 +107,7 @@ class Record:
         "decision",
         "entered_at",
         "hops",
+        "intent",
         "late_route",
         "notes",
         "outcome",
@@ -125,6 +127,8 @@ class Record:
         self.policies: tuple[str, ...] = ()
         self.context = ""
         """Caller and context as the policies saw them, as JSON; empty without a decision."""
+        self.intent = 0
+        """Number of the audit record that was committed before the call was sent; 0 if there is none."""
         self.late_route: Route | None = None
         """The route, if it was found only after a refresh of the lists."""
         self.outcome: str = "ok"
@@ -176,17 +180,23 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
+    needs_approval: bool = False
+    """Whether the effect calls for approval, by `trust` of the backend; policies decide whether it is required."""
     allows_dry_run: bool = False
     """Whether a call with `_meta.dryRun` is safe: the tool reads, or it declares support."""
     may_repeat: bool = True
     """Whether a call that is repeated with the same `_meta.idempotencyKey` may write a second time."""
     pinned: bool = True
-    """False if the definition differs from the accepted one and `pins: enforce` forbids calling it."""
+    """False if the definition differs from the accepted one and `catalogue.pins: deny` forbids calling it."""
     timeout: float = 60.0
     shape: RouteShape | None = None
     """Arguments that the endpoint's operator withholds from callers; None if there are none."""
     endpoint: str | None = None
     """Endpoint to which calls that the backend makes for this call are confined; None for that of the credential."""
+    task_support: TaskSupport = "forbidden"
+    """Whether a call may become a task of the gateway."""
+    has_upstream_tasks: bool = False
+    """Whether the server runs calls of this tool as tasks of 2025-11-25."""
 
 
 class InputResponse(Struct, frozen=True):
@@ -221,6 +231,10 @@ class Call(Struct, frozen=True, kw_only=True):
     """Host and port of the client, if known."""
     tools_view: str = ""
     """How the client asks to be shown tools, if it asks: `list`, `search` or `auto`."""
+    task: TaskControl | None = None
+    """The task that this call is or may become; None if its client cannot use tasks."""
+    upstream_session: str | None = None
+    """Session of the remote server that a request about a task must use; None: the principal's own."""
 
     @property
     def resolved_route(self) -> Route | None:
@@ -263,12 +277,15 @@ class BackendLists:
     capabilities: Json = field(default_factory=dict[str, Any])
     instructions: str = ""
     info: Json = field(default_factory=dict[str, Any])
+    variants: tuple[Json, ...] = ()
+    """Other definitions of listed tools, by other processes of the same server."""
 
 
 class ListChange(NamedTuple):
     """Change reported by a backend: one of its lists, or the resource with this URI."""
 
-    kind: Literal["tools", "prompts", "resources", "resource"]
+    kind: Literal["tools", "prompts", "resources", "resource", "task"]
+    """`task`: a task of the owner changed its status; `uri` is its id and `details` its description."""
     uri: str = ""
     owner: str | None = None
     """Tenant or principal to notify, if the backend is isolated; None notifies everyone."""
@@ -330,6 +347,11 @@ class Backend(Protocol):
         """Execute the call. Raises `Fault` or `ForeignError`; any other exception is a defect of the backend."""
         ...
 
+    def task_session(self, call: Call) -> str:
+        """Where the task that this call has created lives: `worker` for a process of this worker, else the server's
+        session; empty if any session can use it."""
+        ...
+
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         """Call `listener` for each change that the backend reports."""
         ...
@@ -339,6 +361,23 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class DefinitionGuard(Protocol):
+    """Prevents calls of tools with a changed definition. Remote backends ask it before they send a call."""
+
+    async def prepare(self, call: Call) -> None:
+        """Have the lists of the caller's own server, if it has one, before the call."""
+        ...
+
+    async def compare(self, owner: str | None, read: "Callable[[], Awaitable[BackendLists]]") -> None:
+        """Read the lists of a server that was started or reconnected, and compare the definitions with the accepted
+        ones. Raises `Fault` if that fails."""
+        ...
+
+    def check(self, call: Call) -> None:
+        """Raise `UnknownName` if the definition of the called tool is not accepted."""
+        ...
 
 
 class NullWire:

@@ -52,5 +52,7 @@ class Caller:
 DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 """Scopes of a credential that is created without explicit scopes."""
 ADMIN: Final = "mcp:admin"
-SCOPES: Final = frozenset((*DEFAULT_SCOPES, ADMIN))
+APPROVE: Final = "mcp:approve"
+"""Decide on calls that wait for approval. Never granted to a client that a model may use."""
+SCOPES: Final = frozenset((*DEFAULT_SCOPES, ADMIN, APPROVE))
 """Every scope that the gateway defines. Modules define further ones (`Manifest.scopes`)."""

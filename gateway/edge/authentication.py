@@ -30,8 +30,10 @@ class BearerAuthenticator:
         window: float = 60.0,
         leeway: float = 0.0,
         key_id: Callable[[str], str | None] = lambda token: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._verify = verify
+        self._clock = clock
         self._leeway = leeway
         self._key_id = key_id
         self._ttl = ttl
@@ -98,7 +100,7 @@ class BearerAuthenticator:
         caller = await self._verify(token)
         now, lasts = monotonic(), self._ttl
         if caller is not None and caller.expires is not None:
-            left = caller.expires - time.time()
+            left = caller.expires - self._clock()
             caller, lasts = (caller, min(lasts, left)) if left + self._leeway > 0 else (None, lasts)
         if generation != self._generation:
             # The credential may have been revoked during verification: use the result once, do not cache it.

@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse
 from gateway.contract import Json
 from gateway.edge.authentication import METADATA
 from gateway.edge.client_address import address_group
-from gateway.edge.error_response import not_found
 from gateway.edge.ip_rate_limit import Gate, IpRateLimiter
+from gateway.edge.not_found import not_found
 from gateway.edge.request_parsing import fold_headers, read_body
 from gateway.errors import TABLE, Fault, Kind
 
@@ -72,6 +72,12 @@ class OAuthServer(Protocol):
         self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str
     ) -> Any: ...
 
+    async def provider_callback(
+        self, provider: str, response: Pairs, cookies: Mapping[str, str], address: str
+    ) -> Any: ...
+
+    async def provider_logout(self, provider: str, form: Mapping[str, str]) -> Any: ...
+
 
 @dataclass(frozen=True, slots=True)
 class OAuthRates:
@@ -124,6 +130,15 @@ def oauth_router(
     async def register(request: Request) -> Response:
         return _response(encoded(await server.register(await _body(request))))
 
+    async def provider_callback(request: Request) -> Response:
+        provider, query = request.path_params["provider"], _query(request)
+        answer = await server.provider_callback(provider, query, request.cookies, client_group(request))
+        return _response(encoded(answer))
+
+    async def provider_logout(request: Request) -> Response:
+        form = dict(_pairs((await _body(request)).decode("utf-8", "replace")))
+        return _response(encoded(await server.provider_logout(request.path_params["provider"], form)))
+
     routes: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], str], ...] = (
         ("GET", "/authorize", show, rates.authorize),
         ("POST", "/authorize", decide, rates.authorize),
@@ -136,6 +151,13 @@ def oauth_router(
         router.add_api_route(f"/oauth{path}", limited, methods=[method])
         if path != "/revoke":
             router.add_api_route(path, limited, methods=[method])
+
+    for method, path, endpoint, rate in (
+        ("GET", "/oauth/callback/{provider}", provider_callback, rates.authorize),
+        ("POST", "/oauth/logout/{provider}", provider_logout, rates.token),
+    ):
+        gate = rate_limiter.gate(f"{method} {path}", rate)
+        router.add_api_route(path, _with_oauth_errors(gate, endpoint), methods=[method])
 
     async def serve_jwks() -> JSONResponse:
         return JSONResponse(jwks(), headers=CACHED)

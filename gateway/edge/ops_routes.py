@@ -1,16 +1,14 @@
-"""The routes `/metrics` (Prometheus text), `/healthz` and `/readyz`."""
+"""The route `/metrics` (Prometheus text)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.edge.api.authorization import AdminAuthorization, Authenticate
+from gateway.edge.health import OPERATOR_PORT
 
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_OPERATOR_PORT: Final = "gatehouse.ops"
 
 
 def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticate, *, public: bool) -> APIRouter:
@@ -20,41 +18,9 @@ def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticat
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        needs_admin = not public and not request.scope.get(_OPERATOR_PORT)
+        needs_admin = not public and not request.scope.get(OPERATOR_PORT)
         if needs_admin and (refused := await authorization.check(request)) is not None:
             return refused
         return Response(await text(), media_type=_TYPE, headers={"cache-control": "no-store"})
-
-    return router
-
-
-def for_operators(app: ASGIApp) -> ASGIApp:
-    """Wrap the app for the operators' port."""
-
-    async def mark(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, _OPERATOR_PORT: True}, receive, send)
-
-    return mark
-
-
-HEALTH_PATHS: Final = ("/healthz", "/readyz")
-_NO_STORE: Final = {"cache-control": "no-store"}
-
-
-def health_router(ready: Callable[[], str | None], *, show_reason: bool = False) -> APIRouter:
-    """Build the probes. `ready` returns None or the reason for not being ready, included only if `show_reason`."""
-    router = APIRouter(tags=["health"], include_in_schema=False)
-
-    @router.api_route("/healthz", methods=["GET", "HEAD"])
-    async def healthz() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]  # the decorator registers it
-        return JSONResponse({"status": "ok"}, headers=_NO_STORE)
-
-    @router.api_route("/readyz", methods=["GET", "HEAD"])
-    async def readyz() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]  # the decorator registers it
-        reason = ready()
-        if reason is None:
-            return JSONResponse({"status": "ready"}, headers=_NO_STORE)
-        shown = {"status": "unready", "reason": reason} if show_reason else {"status": "unready"}
-        return JSONResponse(shown, 503, headers=_NO_STORE)
 
     return router

@@ -10,6 +10,7 @@ import msgspec
 from gateway.contract import Call, Caller, Route
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.policy.active_policies import ActivePolicies, LoadedPolicies
+from gateway.policy.approval_rules import ApprovalRequirement
 from gateway.policy.entities import PolicyTenant, has_backend, to_policy_caller, to_policy_target
 from gateway.policy.projection import Projection, UnreadableArgument, Value
 from gateway.policy.ruleset import EVALUATION_ERROR, PolicyCaller, PolicyTarget, Ruleset
@@ -34,7 +35,11 @@ class Decision:
     context: str
     """The policy context of the decision as JSON, for the audit log."""
     approval: str = ""
-    """Required approver: `self` for the caller, or another role; empty if no approval is needed."""
+    """Who must approve: `self` for the caller, or groups; empty if no approval is needed."""
+    requirement: ApprovalRequirement | None = None
+    """The groups that must approve."""
+    version: str = ""
+    """Version of the policies."""
     message: str = ""
     details: Mapping[str, Any] | None = None
     denied: Literal["", "denied", "unknown"] = ""
@@ -68,7 +73,7 @@ class Authorizer:
         route = call.route
         assert route is not None
         decisions = self._entry(call.caller).caller_class.decisions
-        key = (call.method, route.canonical, route.effect, route.pinned)
+        key = (call.method, route.canonical, route.effect, route.pinned, route.needs_approval)
         decision = decisions.get(key)
         if decision is None:
             decision = self._decide_uncached(call, route, key)
@@ -79,7 +84,7 @@ class Authorizer:
         route = call.route
         assert route is not None
         decisions = self._entry(call.caller).caller_class.decisions
-        key = (call.method, route.canonical, route.effect, route.pinned)
+        key = (call.method, route.canonical, route.effect, route.pinned, route.needs_approval)
         decision = decisions.get(key) or self._decide_uncached(call, route, key)
         return decision if isinstance(decision, Decision) else None
 
@@ -102,6 +107,11 @@ class Authorizer:
             return None
         # The same text as the reason of the shipped policy `guard.suspended`: unknown and known names must not differ.
         return Fault(Kind.DENIED, "This tenant is suspended.")
+
+    def is_approver(self, caller: Caller) -> bool:
+        """Return whether some policy of the caller's tenant lets a group of the caller approve calls."""
+        rules = self._policies.current.for_tenant(caller.tenant)
+        return caller.kind == "user" and not caller.groups.isdisjoint(rules.approver_groups)
 
     # ---- per view ----
 
@@ -155,7 +165,7 @@ class Authorizer:
         return _CallerEntry(tenant, policies, caller_class, visibility)
 
     def _decide_uncached(
-        self, call: Call, route: Route, key: tuple[str, str, int, bool]
+        self, call: Call, route: Route, key: tuple[str, str, int, bool, bool]
     ) -> "Decision | _ArgumentDecisions":
         caller_class = self._entry(call.caller).caller_class
         if len(caller_class.decisions) >= _MAX_DECISIONS:
@@ -228,7 +238,14 @@ class _CallerClass:
             case "allow":
                 return Decision(ids, self.context)
             case "approval":
-                return Decision(ids, self.context, approval=verdict.approval, message=verdict.reason)
+                return Decision(
+                    ids,
+                    self.context,
+                    approval=verdict.approval,
+                    requirement=verdict.requirement,
+                    version=self.version,
+                    message=verdict.reason,
+                )
             case "hidden":
                 return Decision(ids, self.context, denied="unknown", noun=noun)
             case "scope":
@@ -287,9 +304,14 @@ class _Visibility:
     cache: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
     def allows(self, view: Literal["listed", "visible"], route: Route) -> bool:
+        caller = self.policy_caller
+        if route.backend.manifest.approvers_only and (
+            caller.kind != "user" or caller.groups.isdisjoint(self.rules.approver_groups)
+        ):
+            return False
         target = to_policy_target(route, has_backend(self.tenant, route.namespace))
         label = self.rules.label(target.id)
-        key = (view, target.kind, target.namespace, target.effect, target.pinned, label)
+        key = (view, target.kind, target.namespace, target.effect, target.pinned, target.needs_approval, label)
         allowed = self.cache.get(key)
         if allowed is None:
             allowed = self.rules.evaluate(self.policy_caller, _ACTIONS[target.kind], target, view=view).allowed

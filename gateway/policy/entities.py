@@ -43,7 +43,9 @@ def to_policy_target(route: Route, granted: bool) -> PolicyTarget:
         kind = "Tool"
     else:
         kind = "Resource" if "uri" in route.definition or "uriTemplate" in route.definition else "Prompt"
-    return PolicyTarget(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
+    return PolicyTarget(
+        kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted, route.needs_approval
+    )
 
 
 def has_backend(tenant: PolicyTenant | None, namespace: str) -> bool:

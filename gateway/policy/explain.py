@@ -117,5 +117,6 @@ def _context(caller: PolicyCaller, target: PolicyTarget, args: dict[str, Any], a
         "suspended": caller.suspended,
         "has_backend": target.granted,
         "pinned": target.pinned,
+        "needs_approval": target.needs_approval,
         "args": args,
     }

@@ -5,6 +5,7 @@ Every evaluation includes the schema, and any error is a denial. Otherwise a val
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal, cast
 import cedarpy
 from cedarpy import pst
 
+from gateway.policy.approval_rules import ApprovalRule, parse_rule
 from gateway.policy.partial_evaluation import attributes_read, relax_policies
 from gateway.policy.projection import Projections, Value, parse_projections
 from gateway.policy.source import InvalidPolicies, PolicySet
@@ -24,7 +26,10 @@ _validate_policies = cast("Callable[..., cedarpy.ValidationResult]", cast("Any",
 
 EVALUATION_ERROR: Final = "policy.error"
 """Reported instead of policy ids if the evaluation fails."""
+NEEDS_APPROVAL: Final = "needs_approval"
+"""Attribute of a tool. Policy folders that were copied before it existed do not declare it."""
 _DEFERRED: Final = frozenset({"scopes", "approved", "args"})
+_COMMENT: Final = re.compile(r"//[^\n]*")
 _NAME_ATTRIBUTES: Final = frozenset({"name", "uri"})
 
 View = Literal["exact", "listed", "visible"]
@@ -58,6 +63,8 @@ class PolicyTarget:
     pinned: bool = True
     granted: bool = True
     """Whether the caller's tenant may use the backend."""
+    needs_approval: bool = False
+    """Whether the effect of the tool calls for approval, by `trust` of its backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +74,10 @@ class PolicyNote:
     id: str
     effect: Literal["permit", "forbid"]
     advice: str = ""
-    """`scope:NAME` or `approval:ROLE`: what would lift the denial."""
+    """`scope:NAME` or `approval:self`: what would lift the denial."""
     reason: str = ""
+    approval: ApprovalRule | None = None
+    """Approval by a group that would lift the denial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,15 @@ class Ruleset:
 
     notes: Mapping[str, PolicyNote]
     projections: Projections
+    approver_groups: frozenset[str]
+    """Groups whose members may approve calls."""
     names_subjects: bool
     """Whether any policy names a single user or service account."""
     _schema: cedarpy.Schema
     _policy_sets: Mapping[View, cedarpy.PolicySet]
     _named_ids: frozenset[str] = field(default=frozenset[str]())
     _reads_names: bool = False
+    _knows_needs_approval: bool = True
 
     def label(self, target_id: str) -> str:
         """Return a cache label; equal for targets that no policy distinguishes by name."""
@@ -121,7 +133,8 @@ class Ruleset:
             "resource": _uid(target.kind, target.id),
             "context": context,
         }
-        result = _is_authorized(request, self._policy_sets[view], _entities(caller, target), self._schema)
+        entities = _entities(caller, target, self._knows_needs_approval)
+        result = _is_authorized(request, self._policy_sets[view], entities, self._schema)
         errors = result.diagnostics.errors
         if errors or result.decision not in (cedarpy.Decision.Allow, cedarpy.Decision.Deny):
             log.error("policies: evaluating %s %s failed; denied: %s", action, target.id, " ".join(errors)[:500])
@@ -138,7 +151,7 @@ def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, 
         raise InvalidPolicies(f"{policy_set.args_file}: {exc}") from exc
     texts = {**org, **policy_set.policies}
     parsed = {name: _parse(name, text) for name, text in texts.items()}
-    problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant)]
+    problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant), *_approval_problems(parsed)]
     if problems:
         raise InvalidPolicies(*problems)
     try:
@@ -150,13 +163,18 @@ def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, 
         problems += _type_problems(name, text, cedar_schema)
     if problems:
         raise InvalidPolicies(*problems)
-    return _build_ruleset(policies.to_pst(), cedar_schema, projections)
+    knows_needs_approval = re.search(rf"\b{NEEDS_APPROVAL}\s*:", _COMMENT.sub("", schema)) is not None
+    return _build_ruleset(policies.to_pst(), cedar_schema, projections, knows_needs_approval)
 
 
-def _build_ruleset(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections) -> Ruleset:
+def _build_ruleset(
+    tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections, knows_needs_approval: bool
+) -> Ruleset:
     uids = pst.entity_uids(tree)
+    notes = {note.id: note for note in map(_note, tree.static_policies.values())}
     return Ruleset(
-        notes={note.id: note for note in map(_note, tree.static_policies.values())},
+        notes=notes,
+        approver_groups=frozenset(note.approval.group for note in notes.values() if note.approval),
         projections=projections,
         names_subjects=any(uid.type.basename in _PRINCIPAL_TYPES.values() for uid in uids),
         _schema=schema,
@@ -167,6 +185,7 @@ def _build_ruleset(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Pro
         },
         _named_ids=frozenset(uid.id for uid in uids if uid.type.basename in ("Tool", "Prompt", "Resource")),
         _reads_names=bool(attributes_read(tree) & _NAME_ATTRIBUTES),
+        _knows_needs_approval=knows_needs_approval,
     )
 
 
@@ -208,6 +227,28 @@ def _foreign_problems(parsed: Mapping[str, pst.PolicySet], tenant: str | None) -
     ]
 
 
+def _approval_problems(parsed: Mapping[str, pst.PolicySet]) -> list[str]:
+    """Find invalid annotations, and policies whose approval could not lift the denial."""
+    problems: list[str] = []
+    for name, tree in parsed.items():
+        for policy in tree.static_policies.values():
+            id = policy.annotations.get("id", "")
+            try:
+                rule = parse_rule(policy.annotations)
+            except ValueError as exc:
+                problems.append(f"{name}: {id}: {exc}")
+                continue
+            if rule is None:
+                continue
+            if policy.effect != "forbid":
+                problems.append(f"{name}: {id}: @approval belongs on a forbid, not on a permit")
+            elif "approved" not in attributes_read(policy):
+                problems.append(f"{name}: {id}: @approval needs `!context.approved` in its condition")
+            elif policy.annotations.get("advice"):
+                problems.append(f"{name}: {id}: use either @approval or @advice, not both")
+    return problems
+
+
 def _type_problems(name: str, text: str, schema: cedarpy.Schema) -> list[str]:
     checked = _validate_policies(text, schema, release_gil=True)
     ids = cast("dict[str, str]", cast("Any", checked).id_annotations_by_policy_id)
@@ -220,13 +261,19 @@ def _one_line(exc: object) -> str:
 
 def _note(policy: pst.Template) -> PolicyNote:
     annotations = policy.annotations
-    return PolicyNote(annotations["id"], policy.effect, annotations.get("advice", ""), annotations.get("reason", ""))
+    return PolicyNote(
+        annotations["id"],
+        policy.effect,
+        annotations.get("advice", ""),
+        annotations.get("reason", ""),
+        parse_rule(annotations),
+    )
 
 
 # ---- Cedar requests ----
 
 
-def _entities(caller: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]:
+def _entities(caller: PolicyCaller, target: PolicyTarget, knows_needs_approval: bool) -> list[dict[str, Any]]:
     tenant = _uid("Tenant", caller.tenant)
     groups = [_uid("Group", group) for group in sorted(caller.groups)]
     entities = [
@@ -243,6 +290,8 @@ def _entities(caller: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]
         attributes: dict[str, Any] = {"uri" if target.kind == "Resource" else "name": target.name}
         if target.kind == "Tool":
             attributes |= {"effect": target.effect, "pinned": target.pinned}
+            if knows_needs_approval:
+                attributes[NEEDS_APPROVAL] = target.needs_approval
         entities += [
             _entity(server, parents=[tenant] if target.granted else []),
             _entity(_uid(target.kind, target.id), attributes, parents=[server]),

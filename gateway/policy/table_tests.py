@@ -33,6 +33,8 @@ class TestAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effect: int = 0
     pinned: bool = True
     granted: bool = True
+    needs_approval: bool | None = None
+    """Default: whether the effect is 3."""
 
 
 class TestContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +127,15 @@ def _target(row: TableRow) -> tuple[str, PolicyTarget]:
         if test_action is not None:
             separator = ":" if kind == "Resource" else "."
             namespace, _, name = test_action.id.partition(separator)
+            asked = test_action.effect >= 3 if test_action.needs_approval is None else test_action.needs_approval
             return action, PolicyTarget(
-                kind, test_action.id, namespace, name, test_action.effect, test_action.pinned, test_action.granted
+                kind,
+                test_action.id,
+                namespace,
+                name,
+                test_action.effect,
+                test_action.pinned,
+                test_action.granted,
+                asked,
             )
     return "list", PolicyTarget("Tenant", row.tenant)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gateway.policy.approval_rules import ApprovalRequirement, combine_rules
 from gateway.policy.projection import Value
-from gateway.policy.ruleset import PolicyCaller, PolicyTarget, Ruleset
+from gateway.policy.ruleset import PolicyCaller, PolicyNote, PolicyTarget, Ruleset
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden"]
 
@@ -18,7 +19,9 @@ class Verdict:
     scopes: tuple[str, ...] = ()
     """Missing scopes; with them the request would be allowed."""
     approval: str = ""
-    """Role whose approval would allow the request; `self` is the caller."""
+    """Who must approve: `self` for the caller, or groups; empty if no approval is missing."""
+    requirement: ApprovalRequirement | None = None
+    """The groups that must approve; None if the caller may."""
     reason: str = ""
     """Reason from the annotations of the policies."""
 
@@ -44,14 +47,25 @@ def determine_verdict(
     notes = [rules.notes[id] for id in decision.policies if id in rules.notes]
     missing = tuple(each.advice[6:] for each in notes if each.advice.startswith("scope:"))
     approvers = [each.advice[9:] for each in notes if each.advice.startswith("approval:")]
-    if notes and len(missing) + len(approvers) == len(decision.policies):
+    rules_by_group = [each.approval for each in notes if each.approval is not None]
+    if notes and len(missing) + len(approvers) + len(rules_by_group) == len(decision.policies):
         with_scopes = replace(caller, scopes=caller.scopes | set(missing))
-        if rules.evaluate(with_scopes, action, target, approved=approved or bool(approvers), args=args).allowed:
+        asked = bool(approvers or rules_by_group)
+        if rules.evaluate(with_scopes, action, target, approved=approved or asked, args=args).allowed:
             if missing:
                 return Verdict("scope", decision.policies, scopes=missing)
-            approver = next((each for each in approvers if each != "self"), "self")
-            return Verdict("approval", decision.policies, approval=approver, reason=_reason(rules, decision.policies))
+            requirement = combine_rules(rules_by_group)
+            # A group's approval also satisfies a policy that lets the caller approve, but not the reverse.
+            approver = next((each for each in approvers if each != "self"), "")
+            approver = approver or (requirement.describe() if requirement else "self")
+            reason = _approval_reason(notes) or _reason(rules, decision.policies)
+            return Verdict("approval", decision.policies, approval=approver, requirement=requirement, reason=reason)
     return Verdict("deny", decision.policies, reason=_reason(rules, decision.policies))
+
+
+def _approval_reason(notes: list[PolicyNote]) -> str:
+    """The reason of the policy that requires a group's approval, which is the stronger one."""
+    return next((note.reason for note in notes if note.approval is not None and note.reason), "")
 
 
 def _reason(rules: Ruleset, ids: tuple[str, ...]) -> str:

@@ -4,14 +4,14 @@
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.names import CALL_TOOL
+from gateway.catalogue.names import CALL_TOOL, split
 from gateway.catalogue.view import LISTS, View
-from gateway.contract import Call, Handler, Json, McpHttpRequest, Result, Route
+from gateway.contract import Call, Caller, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.messages import Message
 from gateway.protocol.responses import Header
@@ -22,6 +22,10 @@ BACKEND_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read
 """The methods that are sent to a backend."""
 LIST_METHODS: Final = frozenset(LISTS)
 """The methods that the gateway answers from its catalogue."""
+MODERN_TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+HANDSHAKE_TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel", "tasks/list"})
+"""The requests about tasks of each era."""
+TASK_METHODS: Final = MODERN_TASK_METHODS | HANDSHAKE_TASK_METHODS
 LARGE_BODY_BYTES: Final = 64 * 1024
 """Bodies of this size and above are decoded in a thread."""
 
@@ -45,6 +49,14 @@ class EndpointContext:
     """Maps headers and `_meta` to a correlation id and a trace context."""
     server_info: Json
     tool_search: ToolSearch
+    tool_handler: Handler
+    """Handles `tools/call`: the full pipeline, or a task that goes through it."""
+    task_handler: Handler
+    """Handles the requests about tasks."""
+    open_task_id: Callable[[Caller, Json], str | None]
+    """Returns the canonical id of the tool of the task that the params name; None if the caller has no such task."""
+    follow_tasks: Callable[[Call, frozenset[str]], Coroutine[Any, Any, None]]
+    """Announces changes of tasks that servers run, for as long as a client listens to them."""
     build_challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
     """Builds the `WWW-Authenticate` header from a fault, the endpoint path and the scopes to request."""
 
@@ -98,6 +110,12 @@ def find_called_route(request: McpHttpRequest, view: View, message: Message) -> 
     return find_route(view, message.method, params)
 
 
+def find_task_route(context: EndpointContext, caller: Caller, view: View, params: Json) -> Route | None:
+    """Return the route of the tool whose call became the task that the params name."""
+    tool = context.open_task_id(caller, params) if "taskId" in params else None
+    return view.tools.get(tool) if tool else None
+
+
 class RouteLookup:
     """Used by the `resolve` stage: reloads the lists of the caller's backends before it reports an unknown name."""
 
@@ -106,10 +124,21 @@ class RouteLookup:
 
     async def __call__(self, call: Call) -> Route | None:
         view = self._catalogue.view(call.caller, call.endpoint)
-        if view is None or not await self._catalogue.reread(view.namespaces, call):
+        if view is None or not await self._catalogue.reread(_candidates(view, call), call):
             return None
         view = self._catalogue.view(call.caller, call.endpoint)
-        return find_route(view, call.method, call.params)[0] if view else None
+        route = find_route(view, call.method, call.params)[0] if view else None
+        if route is not None:
+            self._catalogue.forgive_reread(route.namespace, call.caller)
+        return route
+
+
+def _candidates(view: View, call: Call) -> Iterable[str]:
+    """The backends that may have the name. A prefixed name belongs to one backend, or to none."""
+    if call.method in ("tools/call", "prompts/get") and len(view.namespaces) > 1:
+        parts = split(str(call.params["name"]))
+        return [parts[0]] if parts is not None and parts[0] in view.namespaces else []
+    return view.namespaces
 
 
 def make_list_handler(catalogue: Catalogue) -> Handler:

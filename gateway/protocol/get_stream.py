@@ -11,7 +11,15 @@ from functools import partial
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import Caller, ClientProfile, Json, ListChange, McpHttpRequest, ResponseWriter
+from gateway.contract import (
+    HANDSHAKE_TASKS_SINCE,
+    Caller,
+    ClientProfile,
+    Json,
+    ListChange,
+    McpHttpRequest,
+    ResponseWriter,
+)
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.event_streams import RETENTION_SECONDS, EventStream, EventStreams, ExpiryQueue
 from gateway.protocol.responses import RpcError, error_bytes, json_headers, notification_bytes
@@ -19,6 +27,7 @@ from gateway.protocol.sessions import McpSession, SessionStore
 from gateway.protocol.subscriptions import (
     LIST_CHANGED,
     RESOURCE_UPDATED,
+    TASK_STATUS,
     Listener,
     Subscriptions,
     Target,
@@ -137,7 +146,7 @@ class GetStreams:
         stream = self._streams.create(session.digest, correlation_id, request.caller.principal)
 
         def map_change(namespace: str, change: ListChange) -> tuple[str, Json] | None:
-            return self._notification_for(request, session.digest, namespace, change)
+            return self._notification_for(request, session.client, session.digest, namespace, change)
 
         listener = self._subscriptions.attach(map_change)
         task = asyncio.create_task(self._pump(session.digest, listener, stream), name="standing")
@@ -162,11 +171,15 @@ class GetStreams:
                 self._streams.schedule_removal(stream)
 
     def _notification_for(
-        self, request: McpHttpRequest, digest: str, namespace: str, change: ListChange
+        self, request: McpHttpRequest, client: ClientProfile, digest: str, namespace: str, change: ListChange
     ) -> tuple[str, Json] | None:
         view = self._catalogue.view(request.caller, request.path)
         if view is None or namespace not in view.namespaces or not request.caller.may_receive(change.owner):
             return None
+        if change.kind == "task":
+            if client.version != HANDSHAKE_TASKS_SINCE:
+                return None
+            return TASK_STATUS, (change.details or {}).get("handshake", {})
         if change.kind == "resource":
             uri = self._targets(request.caller, request.path, digest).get((namespace, change.uri))
             return (RESOURCE_UPDATED, update_params(uri, change)) if uri is not None else None

@@ -18,12 +18,14 @@ from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.protocol.client_requests import ClientRequests, encode_response
 from gateway.protocol.context import (
     BACKEND_METHODS,
+    HANDSHAKE_TASK_METHODS,
     LARGE_BODY_BYTES,
     LIST_METHODS,
     EndpointContext,
     Refusal,
     decode_in_thread,
     find_called_route,
+    find_task_route,
     make_list_handler,
     require_view,
     select_handler,
@@ -96,6 +98,8 @@ class LegacyEra:
         """Tasks, not request ids: a client may wrongly use one id for two requests."""
         self._handlers: dict[str, Handler] = {
             **dict.fromkeys(BACKEND_METHODS, context.call_handler),
+            "tools/call": context.tool_handler,
+            **dict.fromkeys(HANDSHAKE_TASK_METHODS, context.task_handler),
             **dict.fromkeys(LIST_METHODS, context.make_local_handler(make_list_handler(context.catalogue))),
             "initialize": context.make_local_handler(self._initialize),
             "ping": context.make_local_handler(_ping),
@@ -298,9 +302,12 @@ class LegacyEra:
     def prepare(self, inbound: InboundRequest) -> PreparedRequest:
         method, params = inbound.message.method, inbound.message.params
         check_params(method, params)
-        if method not in BACKEND_METHODS:
-            return None, params, None
-        return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
+        if method in BACKEND_METHODS:
+            return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
+        if method in HANDSHAKE_TASK_METHODS:
+            caller = inbound.http_request.caller
+            return find_task_route(self._context, caller, inbound.view, params), params, None
+        return None, params, None
 
     def finalize(self, call: Call, result: Result) -> Result:
         if isinstance(result, bytes) or call.method not in BACKEND_METHODS:
@@ -333,7 +340,7 @@ class LegacyEra:
         view = require_view(self._context.catalogue, call)
         return {
             "protocolVersion": call.client.version,
-            "capabilities": _known_capabilities(view.capabilities(), call.client.capabilities),
+            "capabilities": view.handshake_capabilities(call.client.version, _declared_extensions(call.client)),
             "serverInfo": self._context.server_info,
             "instructions": view.instructions(),
         }
@@ -368,16 +375,9 @@ class LegacyEra:
         return {}
 
 
-def _known_capabilities(offered: Json, client: Json) -> Json:
-    """The capabilities with the extensions that the client declares as well, such as MCP Apps.
-
-    The revisions of this era do not define extensions; clients that know one declare it all the same.
-    """
-    declared: Any = client.get("extensions")
-    extensions: Json = offered.get("extensions") or {}
-    shared = {name: value for name, value in extensions.items() if isinstance(declared, dict) and name in declared}
-    rest = {key: value for key, value in offered.items() if key != "extensions"}
-    return {**rest, "extensions": shared} if shared else rest
+def _declared_extensions(client: ClientProfile) -> Json:
+    declared: Any = client.capabilities.get("extensions")
+    return cast("Json", declared) if isinstance(declared, dict) else {}
 
 
 def _cancelled_error(correlation_id: str) -> RpcError:

@@ -212,6 +212,7 @@ def _fault(path: str, problem: str, rule: str) -> Fault:
 
 _NAME: Final = ("name", str, "a string", True, MAX_CHARS)
 _URI: Final = ("uri", str, "a string", True, MAX_CHARS)
+_TASK: Final = ("taskId", str, "a string", True, MAX_CHARS)
 _ARGUMENTS: Final = ("arguments", dict, "an object", False, 0)
 # The backend determines the length of a `requestState`; it is decrypted and not stored.
 _INPUT: Final = (("inputResponses", dict, "an object", False, 0), ("requestState", str, "a string", False, 0))
@@ -227,6 +228,11 @@ _RULES: Final[dict[str, tuple[tuple[str, type, str, bool, int], ...]]] = {
     "subscriptions/listen": (("notifications", dict, "an object", True, 0),),
     "logging/setLevel": (("level", str, "a string", True, 0),),
     "initialize": (("protocolVersion", str, "a string", True, 0), ("capabilities", dict, "an object", True, 0)),
+    "tasks/get": (_TASK,),
+    "tasks/update": (_TASK, ("inputResponses", dict, "an object", True, 0)),
+    "tasks/cancel": (_TASK,),
+    "tasks/result": (_TASK,),
+    "tasks/list": _CURSOR,
     "tools/list": _CURSOR,
     "prompts/list": _CURSOR,
     "resources/list": _CURSOR,

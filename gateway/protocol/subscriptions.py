@@ -10,7 +10,17 @@ from typing import Any, Final, cast
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import View
-from gateway.contract import Backend, Call, Caller, ClientProfile, Json, ListChange, ResourceInterest, Result
+from gateway.contract import (
+    Backend,
+    Call,
+    Caller,
+    ClientProfile,
+    Json,
+    ListChange,
+    ResourceInterest,
+    Result,
+    declares_tasks,
+)
 from gateway.errors import Fault, ForeignError
 from gateway.protocol.context import require_view
 from gateway.protocol.stream_limits import StreamLimits
@@ -21,6 +31,11 @@ BACKLOG: Final = 256
 """Maximum notifications queued for one stream."""
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
+TASK_CHANGED: Final = "notifications/tasks"
+"""Of 2026-07-28, for the tasks that a client listens to."""
+TASK_STATUS: Final = "notifications/tasks/status"
+"""Of 2025-11-25, for all tasks of the client."""
+MAX_TASK_IDS: Final = 256
 
 LIST_CHANGED: Final = {
     "tools": "notifications/tools/list_changed",
@@ -73,6 +88,7 @@ class Subscriptions:
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
         self._listeners: set[Listener] = set()
+        self._observers: list[Callable[[ListChange], None]] = []
         self._interests: dict[Hashable, _Interest] = {}
         self._synced: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,12 +102,18 @@ class Subscriptions:
         self._listeners.add(listener)
         return listener
 
+    def observe(self, observer: Callable[[ListChange], None]) -> None:
+        """Call `observer` for every change, for as long as the gateway runs."""
+        self._observers.append(observer)
+
     def detach(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
     def publish(self, namespace: str, change: ListChange) -> None:
         """Queue the notification of a change at every listener that it concerns."""
         self._resync_if_replaced(namespace)
+        for observer in self._observers:
+            observer(change)
         for listener in list(self._listeners):
             if (notification := listener.map_change(namespace, change)) is not None:
                 listener.put(notification)
@@ -176,10 +198,21 @@ def _namespaces(interest: _Interest | None) -> set[str]:
 class ListenHandler:
     """Handles `subscriptions/listen`: one long response with notifications until the client disconnects."""
 
-    def __init__(self, catalogue: Catalogue, subscriptions: Subscriptions, limits: StreamLimits) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        subscriptions: Subscriptions,
+        limits: StreamLimits,
+        open_task_id: Callable[[Caller, Json], str | None],
+        follow_tasks: Callable[[Call, frozenset[str]], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`open_task_id` returns None for a task that the caller does not own; `follow_tasks` announces changes of
+        tasks that servers run."""
         self._catalogue = catalogue
         self._subscriptions = subscriptions
         self._limits = limits
+        self._open_task_id = open_task_id
+        self._follow_tasks = follow_tasks
 
     async def __call__(self, call: Call) -> Result:
         with self._limits.hold(call.caller, "subscriptions"):
@@ -187,12 +220,18 @@ class ListenHandler:
 
     async def _listen(self, call: Call) -> Result:
         view = require_view(self._catalogue, call)
-        granted, targets = _grant(cast("Json", call.params["notifications"]), view)
+        requested = cast("Json", call.params["notifications"])
+        granted, targets = _grant(requested, view)
+        task_ids = self._grant_tasks(call, requested, granted)
         meta: Json = {SUBSCRIPTION_ID: call.request_id}
 
         def map_change(namespace: str, change: ListChange) -> tuple[str, Json] | None:
             if namespace not in self._namespaces(call) or not call.caller.may_receive(change.owner):
                 return None
+            if change.kind == "task":
+                if change.uri not in task_ids:
+                    return None
+                return TASK_CHANGED, {**(change.details or {}).get("modern", {}), "_meta": meta}
             if change.kind == "resource":
                 uri = targets.get((namespace, change.uri))
                 return (RESOURCE_UPDATED, update_params(uri, change, meta)) if uri is not None else None
@@ -200,6 +239,7 @@ class ListenHandler:
 
         # Attached before the acknowledgement is sent, so that no change in between is lost.
         listener = self._subscriptions.attach(map_change)
+        following = asyncio.create_task(self._follow_tasks(call, task_ids)) if task_ids else None
         try:
             await self._subscriptions.set_interest(listener, call.caller, call.client, frozenset(targets))
             await call.wire.notify(
@@ -208,9 +248,25 @@ class ListenHandler:
             while (notification := await listener.next()) is not None:
                 await call.wire.notify(*notification)
         finally:
+            if following is not None:
+                following.cancel()
             self._subscriptions.detach(listener)
             self._subscriptions.drop_interest(listener)
         return {"_meta": meta}
+
+    def _grant_tasks(self, call: Call, requested: Json, granted: Json) -> frozenset[str]:
+        """Return the caller's own tasks among those requested, and add them to the filter to acknowledge."""
+        ids: Any = requested.get("taskIds")
+        if not isinstance(ids, list) or not declares_tasks(call.client.capabilities):
+            return frozenset()
+        own = [
+            id
+            for id in cast("list[Any]", ids)[:MAX_TASK_IDS]
+            if isinstance(id, str) and self._open_task_id(call.caller, {"taskId": id}) is not None
+        ]
+        if own:
+            granted["taskIds"] = own
+        return frozenset(own)
 
     def _namespaces(self, call: Call) -> set[str]:
         view = self._catalogue.view(call.caller, call.endpoint)

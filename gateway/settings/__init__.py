@@ -4,7 +4,15 @@ No other package reads the settings file or the environment. `load` raises `Sett
 """
 
 from gateway.settings.auth import AuthSettings, IntrospectionSettings, IssuerSettings
-from gateway.settings.backends import BackendEntry, CommandBackend, ModuleBackend, UrlBackend, default_backends
+from gateway.settings.backends import (
+    BackendEntry,
+    CommandBackend,
+    ModuleBackend,
+    OpenApiBackend,
+    OperationPatterns,
+    UrlBackend,
+    default_backends,
+)
 from gateway.settings.base import Section
 from gateway.settings.environment import PREFIX
 from gateway.settings.limits import LimitSettings
@@ -38,6 +46,8 @@ __all__ = [
     "LogSettings",
     "ModuleBackend",
     "NameSettings",
+    "OpenApiBackend",
+    "OperationPatterns",
     "Section",
     "ServerSettings",
     "Settings",

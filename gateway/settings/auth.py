@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.settings.base import Section
-from gateway.settings.values import Problem, Scope, TenantName, WebAddress, problems, rate
+from gateway.settings.providers import ProviderSettings
+from gateway.settings.values import Namespace, Problem, Scope, Seconds, TenantName, WebAddress, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]
 
@@ -74,6 +75,22 @@ class AuthSettings(Section):
         "authentication (none).",
     )
     issuers: tuple[IssuerSettings, ...] = Field(default=(), description="Identity providers, for mode external.")
+    providers: dict[Namespace, ProviderSettings] = Field(
+        default={}, description="Identity providers at which users sign in, for mode embedded, by name."
+    )
+    local_users: bool | None = Field(
+        default=None, description="Whether users with passwords may sign in; by default only without providers."
+    )
+    recheck: Seconds = Field(
+        default=900, description="Maximum seconds until a change of a user at the provider takes effect."
+    )
+    recheck_grace: float = Field(
+        default=3600, ge=0, description="Seconds that access continues while the provider is unreachable."
+    )
+    max_age: Seconds = Field(
+        default=43200,
+        description="Seconds after which users sign in at the provider again, if it issues no refresh token.",
+    )
     scopes: tuple[Scope, ...] = Field(
         default=DEFAULT_SCOPES,
         min_length=1,
@@ -102,6 +119,10 @@ class AuthSettings(Section):
     token_rate: Rate = Field(default="300/minute", description="Token requests per IP address.")
     registration_rate: Rate = Field(default="10/hour", description="Client registrations per IP address.")
 
+    @property
+    def allow_passwords(self) -> bool:
+        return not self.providers if self.local_users is None else self.local_users
+
     @model_validator(mode="after")
     def _check_consistency(self) -> "AuthSettings":
         if found := [*self._problems()]:
@@ -113,6 +134,8 @@ class AuthSettings(Section):
             yield ("issuers",), "mode external needs at least one issuer; add the identity provider"
         if self.mode != "external" and self.issuers:
             yield ("issuers",), "issuers are used in mode external only; remove them or set mode to external"
+        if self.mode != "embedded" and self.providers:
+            yield ("providers",), "providers are used in mode embedded only; remove them or set mode to embedded"
         seen: set[str] = set()
         for position, issuer in enumerate(self.issuers):
             # A subject is unique within its issuer only: with two issuers in a tenant it could mean two users.

@@ -1,6 +1,7 @@
-"""Section `backends`: entries for modules, remote servers (`url`) and child processes (`command`), and the defaults."""
+"""Section `backends`: entries for modules, remote servers (`url`), APIs (`openapi`), child processes (`command`)."""
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -83,7 +84,8 @@ class _Backend(ShapeSection):
     )
     effects: dict[str, Effect] = Field(
         default={},
-        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or sends data outside.",
+        description="Effect by tool name or pattern, such as delete_*: 0 reads, 1 writes idempotently, 2 writes, "
+        "3 destroys or sends data outside; `gatehouse check` rejects a name that matches no tool.",
     )
     timeouts: dict[str, CallSeconds] = Field(default={}, description="Timeout by tool, in seconds.")
     timeout: CallSeconds | None = Field(
@@ -121,19 +123,19 @@ class ModuleBackend(_Backend):
         return module, attribute or "server"
 
 
+class _RemoteBackend(_Backend, ConcurrencyLimits):
+    trust: Literal["strict", "annotations", "client"] = Field(
+        default="annotations",
+        description="Which tools need approval by their effect: 2 and above (strict), 3 (annotations), or only those "
+        "that effects sets to 3 (client: the users' clients ask); policies that require approval always apply.",
+    )
+
+
 def _transport(text: Any) -> Any:
     return "http" if text in ("streamable-http", "streamableHttp") else text
 
 
-class UrlBackend(_Backend, ConcurrencyLimits):
-    """A remote MCP server."""
-
-    url: WebAddress = Field(description="URL of the server's MCP endpoint.")
-    transport: Annotated[Literal["http", "sse"], BeforeValidator(_transport)] = Field(
-        default="http",
-        validation_alias=AliasChoices("transport", "type"),
-        description="Streamable HTTP (http) or the older SSE (sse); may also be written as `type`, as in client files.",
-    )
+class _HttpBackend(_RemoteBackend):
     headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
     headers_file: dict[str, Path] = Field(default={}, description="Files that contain header values, by header.")
     oauth: OAuthClient | None = Field(default=None, description="OAuth client of the gateway for this server.")
@@ -142,7 +144,46 @@ class UrlBackend(_Backend, ConcurrencyLimits):
     )
 
 
-class CommandBackend(_Backend, ConcurrencyLimits):
+class UrlBackend(_HttpBackend):
+    """A remote MCP server."""
+
+    url: WebAddress = Field(description="URL of the server's MCP endpoint.")
+    transport: Annotated[Literal["http", "sse"], BeforeValidator(_transport)] = Field(
+        default="http",
+        validation_alias=AliasChoices("transport", "type"),
+        description="Streamable HTTP (http) or the older SSE (sse); may also be written as `type`, as in client files.",
+    )
+
+
+class OperationPatterns(Section):
+    """Selects operations of an API; an operation that matches any of the patterns is selected."""
+
+    tags: tuple[str, ...] = Field(default=(), description="Patterns of tags, such as `pets`.")
+    paths: tuple[str, ...] = Field(default=(), description="Patterns of paths, such as `/pets/*`; * matches / too.")
+    operations: tuple[str, ...] = Field(
+        default=(), description="Patterns of operation ids such as `list*`, or of method and path such as `GET /pets*`."
+    )
+
+
+class OpenApiBackend(_HttpBackend):
+    """An HTTP API described by an OpenAPI document; each of its operations is a tool."""
+
+    openapi: str = Field(min_length=1, description="File or URL of the OpenAPI 3 document, as JSON or YAML.")
+    url: WebAddress = Field(description="Base URL of the API; the servers that the document names are ignored.")
+    include: OperationPatterns = Field(
+        default=OperationPatterns(), description="The operations to serve; all if it is empty."
+    )
+    exclude: OperationPatterns = Field(
+        default=OperationPatterns(), description="Operations not to serve, even if include selects them."
+    )
+
+    @property
+    def document_url(self) -> str | None:
+        """The URL of the document; None if it is a file."""
+        return self.openapi if re.match(r"https?://", self.openapi, re.IGNORECASE) else None
+
+
+class CommandBackend(_RemoteBackend):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")
@@ -164,11 +205,18 @@ class CommandBackend(_Backend, ConcurrencyLimits):
     )
 
 
-KINDS: Final[Mapping[str, type[_Backend]]] = {"module": ModuleBackend, "url": UrlBackend, "command": CommandBackend}
+KINDS: Final[Mapping[str, type[_Backend]]] = {
+    "module": ModuleBackend,
+    "url": UrlBackend,
+    "openapi": OpenApiBackend,
+    "command": CommandBackend,
+}
 
 
 def _kind_of(entry: Any) -> str | None:
     kinds = [kind for kind, model in KINDS.items() if isinstance(entry, model) or _has_key(entry, kind)]
+    if "openapi" in kinds:  # its `url` is the address of the API
+        kinds = [kind for kind in kinds if kind != "url"]
     return kinds[0] if len(kinds) == 1 else None
 
 
@@ -178,9 +226,14 @@ def _has_key(entry: Any, key: str) -> bool:
 
 BackendEntry = Annotated[
     Annotated[ModuleBackend, Tag("module")]
+    | Annotated[OpenApiBackend, Tag("openapi")]
     | Annotated[UrlBackend, Tag("url")]
     | Annotated[CommandBackend, Tag("command")],
-    Discriminator(_kind_of, custom_error_type="kind", custom_error_message="needs exactly one of module, url, command"),
+    Discriminator(
+        _kind_of,
+        custom_error_type="kind",
+        custom_error_message="needs exactly one of module, url, openapi, command",
+    ),
 ]
 
 

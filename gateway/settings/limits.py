@@ -1,11 +1,11 @@
-"""Sections `limits`, `shares` and `streams`: rate limits, concurrent calls, and open event streams."""
+"""Sections `limits`, `shares`, `streams` and `tasks`: rates, concurrent calls, open event streams, and tasks."""
 
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.settings.base import Section
-from gateway.settings.values import Count, Effect, Namespace, problems, rate
+from gateway.settings.values import Count, Effect, Namespace, Seconds, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]
 Dimension = Literal["tenant", "principal", "backend", "tool", "effect"]
@@ -71,4 +71,27 @@ class StreamSettings(Section):
     )
     per_process: Count = Field(
         default=2000, description="Maximum open streams in total, `subscriptions/listen` included."
+    )
+
+
+class TaskSettings(Section):
+    """Calls that outlive the connection of their client."""
+
+    tools: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Tools whose calls may become tasks, by canonical id; * matches any text, as in github.*.",
+    )
+    after: Seconds = Field(
+        default=10, description="Seconds after which a call of a client of 2026-07-28 becomes a task."
+    )
+    deadline: Seconds = Field(
+        default=3600, description="Timeout of a task in seconds, unless its tool has a longer one."
+    )
+    ttl: Seconds = Field(
+        default=86400, description="Seconds from its creation for which a task and its result are kept."
+    )
+    per_principal: Count = Field(default=100, description="Maximum tasks of one principal that have not ended.")
+    per_tenant: Count = Field(default=1000, description="Maximum tasks of one tenant that have not ended.")
+    bytes_per_tenant: Count = Field(
+        default=256 * 1024 * 1024, description="Maximum size of all that the tasks of one tenant keep."
     )

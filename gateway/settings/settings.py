@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.settings.approvals import ApprovalSettings
 from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
-from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings
+from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings, TaskSettings
 from gateway.settings.merge import MergedValues
 from gateway.settings.server import ServerSettings
 from gateway.settings.shape import rule_problems
@@ -72,9 +73,11 @@ class Settings(BaseSettings):
         default=ShareSettings(), description="Concurrent calls of one tenant or principal at each backend."
     )
     streams: StreamSettings = Field(default=StreamSettings(), description="Limits on open event streams.")
+    tasks: TaskSettings = Field(default=TaskSettings(), description="Calls that outlive their connection.")
     catalogue: CatalogueSettings = Field(default=CatalogueSettings(), description="Caching of the backends' lists.")
     calls: CallSettings = Field(default=CallSettings(), description="Limits of one call.")
     policies: PolicySettings = Field(default=PolicySettings(), description="Authorization policies.")
+    approvals: ApprovalSettings = Field(default=ApprovalSettings(), description="Approval by other people.")
     audit: AuditSettings = Field(default=AuditSettings(), description="The audit log.")
     log: LogSettings = Field(default_factory=LogSettings, description="The log on standard error.")
     telemetry: TelemetrySettings = Field(default=TelemetrySettings(), description="Traces and metrics.")
@@ -156,7 +159,7 @@ class Settings(BaseSettings):
         for name, section, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
             if section.url is not None and importlib.util.find_spec(package) is None:
                 extra = "postgres" if package == "asyncpg" else package
-                yield (name, "url"), f"needs the extra {extra}: pip install 'gatehouse[{extra}]'"
+                yield (name, "url"), f"needs the extra {extra} of gatehouse-mcp"
 
     def _virtual_server_problems(self) -> Iterator[Problem]:
         for name, server in self.servers.items():

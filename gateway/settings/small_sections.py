@@ -13,16 +13,31 @@ from gateway.settings.shape import ShapeSection, ToolList, ToolListSettings
 from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
+class TenantApprovalSettings(Section):
+    """What approvers of a tenant see."""
+
+    redact: tuple[str, ...] = Field(
+        default=(),
+        description="Arguments hidden from approvers: names at any depth or dotted paths, * matches any text.",
+    )
+    visible_to: tuple[str, ...] = Field(
+        default=(), description="Groups whose members see hidden arguments; only they can approve such calls."
+    )
+
+
 class TenantSettings(Section):
     """Access of one tenant."""
 
     backends: tuple[str, ...] = Field(default=("*",), description="Backends the tenant may use; * means all.")
     servers: tuple[str, ...] = Field(default=("*",), description="Virtual servers the tenant may use; * means all.")
     read_only: bool = Field(default=False, description="Whether the tenant may use only tools that do not write.")
+    approvals: TenantApprovalSettings = Field(
+        default=TenantApprovalSettings(), description="What approvers of this tenant see."
+    )
 
     def explicit_values(self) -> Tree:
         """The values that were set. The others stay as the operator set them at run time."""
-        return self.model_dump(include=self.model_fields_set)
+        return self.model_dump(include=self.model_fields_set - {"approvals"})
 
 
 class VirtualServer(ShapeSection):
@@ -85,9 +100,16 @@ class AuditSettings(Section):
     """The audit log."""
 
     enabled: bool = Field(default=True, description="Whether calls are recorded.")
-    durability: Literal["grouped", "strict"] = Field(
-        default="grouped",
-        description="Whether records are committed in groups, or before the response is sent (strict).",
+    durability: Literal["grouped", "intent", "strict"] = Field(
+        default="intent",
+        description="When records are committed: in groups, up to 50 ms after the response (grouped); those of calls "
+        "that may write (effect 2 and 3) also before they are sent (intent); in addition all before the response, and "
+        "flushed to the disk (strict). Remote tools count as writes unless `effects` of their backend says otherwise.",
+    )
+    anchor_url: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="Where to POST the ends of the hash chains, once a minute while there are records.",
     )
     keep_days: float = Field(default=365, gt=0, description="Days after which records are deleted.")
     max_records: Count = Field(default=10_000_000, description="Maximum number of records; the oldest are deleted.")

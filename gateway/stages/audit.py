@@ -1,9 +1,12 @@
-"""The audit stage: writes one record for every call: caller, target, decision, outcome. No arguments, no secrets."""
+"""The audit stages: one record for every call (caller, target, decision, outcome), one before a call that may write.
+
+No record contains arguments or secrets.
+"""
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
@@ -15,6 +18,8 @@ from gateway.errors import Fault, ForeignError
 from gateway.telemetry.span import call_target
 
 Row = tuple[Any, ...]
+WRITES: Final = 2
+"""Lowest effect of a tool that may write."""
 
 
 class AuditSink(Protocol):
@@ -23,7 +28,11 @@ class AuditSink(Protocol):
     @property
     def is_full(self) -> bool: ...
 
-    def put(self, row: Row) -> None: ...
+    def put(self, row: Row, intent: int = 0) -> int: ...
+
+    async def commit_intent(self, row: Row) -> int:
+        """Commit the row and return its number. Raises `Fault(UNAVAILABLE)` when it cannot be committed."""
+        ...
 
     async def flush(self) -> None: ...
 
@@ -49,8 +58,8 @@ class Audit:
             if isinstance(result, dict):
                 if result.get("isError"):
                     record.outcome = "tool_error"
-                elif result.get("resultType") == "input_required":
-                    record.outcome = "input_required"
+                elif (kind := result.get("resultType")) == "input_required" or kind == "task":
+                    record.outcome = kind
             return result
         except Fault as exc:
             record.outcome = exc.kind.value
@@ -71,9 +80,34 @@ class Audit:
             if self._sink is not None:
                 if self._sink.is_full:
                     await self._sink.flush()
-                self._sink.put(_row(call))
+                self._sink.put(_row(call), record.intent)
                 if self._strict:
                     await self._sink.flush()
+
+
+class Intent:
+    """Commits a record of each call that may write before the call is sent, so that a crash cannot hide it.
+
+    The record of the finished call refers to it. If the record cannot be committed, the call is not sent.
+    """
+
+    def __init__(self, sink: AuditSink) -> None:
+        self._sink = sink
+
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
+        route = call.route
+        if route is None or route.effect < WRITES:
+            return call_next(call)
+        return self._commit_and_send(call, call_next)
+
+    async def _commit_and_send(self, call: Call, call_next: Handler) -> Result:
+        record = call.record
+        record.outcome = "intent"
+        try:
+            record.intent = await self._sink.commit_intent(_row(call))
+        finally:
+            record.outcome = "ok"
+        return await call_next(call)
 
 
 def _row(call: Call) -> Row:

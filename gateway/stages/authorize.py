@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 
-from gateway.contract import Call, Handler, Result
+from msgspec.structs import replace
+
+from gateway.contract import Call, Handler, Json, Result
 from gateway.policy.decisions import Decision
 
 
@@ -14,6 +16,24 @@ def recheck(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:
         if decision.denied:
             call.record.policies, call.record.decision = decision.policies, "deny"
             raise decision.fault(str(call.params.get("name") or call.params.get("uri") or ""))
+
+    return check
+
+
+def authorize_task(decide: Callable[[Call], Decision]) -> Callable[[Call, Json], None]:
+    """Return a check of requests about a task: raises `Fault` if the policies deny the task's own call now.
+
+    An approval that the call needed is not asked for again.
+    """
+
+    def check(call: Call, params: Json) -> None:
+        original = replace(call, method="tools/call", params=params)
+        decision = decide(original)
+        record = call.record
+        record.policies, record.context = decision.policies, decision.context
+        record.decision = "deny" if decision.denied else "allow"
+        if decision.denied:
+            raise decision.fault(str(params.get("name") or ""))
 
     return check
 
@@ -36,4 +56,5 @@ class Authorize:
         if decision.approval:
             record.notes["approval"] = decision.approval
             record.notes["approval_reason"] = decision.message
+            record.notes["approval_decision"] = decision
         return call_next(call)

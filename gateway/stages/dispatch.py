@@ -22,8 +22,12 @@ class Dispatch:
         route = call.route
         assert route is not None
         try:
+            if call.task is not None:
+                await call.task.mark_sent()
             result = await route.backend.send(call)
-            if result.get("resultType") == "input_required" and not call.client.modern:
+            if result.get("resultType") == "input_required" and (
+                not call.client.modern or (call.task is not None and call.task.is_detached)
+            ):
                 result = await self._ask_and_retry(call, result)
         except (Fault, ForeignError):
             raise
@@ -37,7 +41,10 @@ class Dispatch:
         return route.rewrite(result) if route.rewrite is not None else result
 
     async def _ask_and_retry(self, call: Call, result: Json) -> Json:
-        """Ask a handshake-era client for the input a modern backend requires, and repeat the call with the answers."""
+        """Ask for the input a modern backend requires, and repeat the call with the answers.
+
+        For clients of the handshake era, and for tasks, whose clients answer without repeating the call.
+        """
         assert call.route is not None
         for _ in range(MAX_ROUNDS):
             requests: dict[str, Json] = result.get("inputRequests") or {}

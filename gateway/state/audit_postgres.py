@@ -13,8 +13,19 @@ from typing import Any, Final, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from gateway.errors import Fault
-from gateway.state.audit_chain import LINKED_COLUMNS, ChainAnchor, ChainBreak, ChainHead, LinkedRow, Row, find_breaks
-from gateway.state.audit_sqlite import MIGRATIONS
+from gateway.state.audit_chain import (
+    LINKED_COLUMNS,
+    AuditKey,
+    Chain,
+    ChainAnchor,
+    ChainBreak,
+    ChainHead,
+    LinkedRow,
+    OutsideEvidence,
+    Row,
+    find_breaks,
+)
+from gateway.state.audit_sqlite import MIGRATIONS, WITHOUT_ENDED_INTENTS
 from gateway.state.migrations import migrate
 from gateway.state.postgres import ALL_TENANTS, PostgresMigrations, PostgresPool, advisory_lock_id
 
@@ -54,8 +65,10 @@ class PostgresAuditTables:
         Fault,
     )
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, key: AuditKey | None = None) -> None:
+        """Without a key, the tables can only be queried."""
         self._dsn = dsn
+        self._key = key or AuditKey(b"")
         self._loop = asyncio.new_event_loop()
         self._connection: Any = None
 
@@ -94,7 +107,8 @@ class PostgresAuditTables:
             for tenant, writer, sequence in await connection.fetch(_SELECT_EXPIRED, oldest):
                 hash = await connection.fetchval(_SELECT_HASH, tenant, writer, sequence)
                 pruned += len(await connection.fetch(_DELETE_EXPIRED, tenant, writer, sequence))
-                await connection.execute(_UPDATE_ANCHOR, sequence, hash, tenant, writer)
+                seal = self._key.seal("pruned", tenant, writer, sequence, hash)
+                await connection.execute(_UPDATE_ANCHOR, sequence, hash, seal, tenant, writer)
             return pruned
 
         return self._transaction(prune)
@@ -112,7 +126,13 @@ class PostgresAuditTables:
             for row in (reversed(list(found)) if limit is not None else found)
         )
 
-    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
+    def unkeyed_heads(self) -> dict[Chain, ChainHead]:
+        """The ends of the chains that earlier versions wrote without a key."""
+        return {(row[0], row[1]): (row[2], row[3]) for row in self._rows(_SELECT_UNKEYED, None)}
+
+    def verify(
+        self, tenant: str | None = None, evidence: OutsideEvidence = OutsideEvidence()
+    ) -> Iterator[ChainBreak | None]:
         """Check the chains of one tenant or of all. Yields as `find_breaks` does."""
         connection = self._ensure_connected()
         # One snapshot: concurrent writes must not appear in only one of the two tables.
@@ -121,10 +141,11 @@ class PostgresAuditTables:
         try:
             self._run(self._set_tenant(connection, tenant))
             anchors = {
-                (row[0], row[1]): ChainAnchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]))
+                (row[0], row[1]): ChainAnchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]), row[6])
                 for row in self._run(connection.fetch(_SELECT_ANCHORS, tenant))
             }
-            yield from find_breaks(anchors, self._pages(connection, _SELECT_CHAINED, tenant))
+            rows = self._pages(connection, _SELECT_CHAINED, tenant)
+            yield from find_breaks(self._key, anchors, rows, evidence, tenant)
         finally:
             self._run(view.rollback())
 
@@ -220,16 +241,22 @@ _SELECT_EXPIRED: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE 
 _SELECT_HASH: Final = "SELECT hash FROM audit WHERE tenant = $1 AND writer = $2 AND sequence = $3"
 _DELETE_EXPIRED: Final = "DELETE FROM audit WHERE tenant = $1 AND writer = $2 AND sequence <= $3 RETURNING 1"
 _UPDATE_ANCHOR: Final = (
-    "UPDATE audit_chains SET pruned_sequence = $1, pruned_hash = $2 WHERE tenant = $3 AND writer = $4"
+    "UPDATE audit_chains SET pruned_sequence = $1, pruned_hash = $2, pruned_seal = $3 WHERE tenant = $4 AND writer = $5"
+)
+_SELECT_UNKEYED: Final = (
+    "SELECT tenant, writer, last_sequence, last_hash FROM audit_chains WHERE last_hash NOT LIKE 'k%'"
 )
 _TENANT_FILTER: Final = "($1::text IS NULL OR tenant = $1)"
 _FILTER: Final = f"{_TENANT_FILTER} AND at >= $2 AND ($3::text IS NULL OR principal = $3)"
 _SELECT_ALL: Final = (
     f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at, tenant, writer, sequence LIMIT $4::bigint"  # noqa: S608
 )
-_SELECT_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at DESC, sequence DESC LIMIT $4::bigint"  # noqa: S608
+_SELECT_NEWEST: Final = (
+    f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} AND {WITHOUT_ENDED_INTENTS}"  # noqa: S608
+    " ORDER BY at DESC, sequence DESC LIMIT $4::bigint"
+)
 _SELECT_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_TENANT_FILTER} ORDER BY tenant, writer, sequence"  # noqa: S608
 _SELECT_ANCHORS: Final = (
-    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains"  # noqa: S608
+    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash, pruned_seal FROM audit_chains"  # noqa: S608
     f" WHERE {_TENANT_FILTER}"
 )

@@ -12,11 +12,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.state.audit_chain import LINKED_COLUMNS, ChainAnchor, ChainBreak, ChainHead, LinkedRow, Row, find_breaks
+from gateway.state.audit_chain import (
+    INTENT,
+    LINKED_COLUMNS,
+    AuditKey,
+    Chain,
+    ChainAnchor,
+    ChainBreak,
+    ChainHead,
+    LinkedRow,
+    OutsideEvidence,
+    Row,
+    find_breaks,
+)
 from gateway.state.migrations import migrate
 from gateway.state.sqlite import connect, open_engine, prepare_file
 
 FILE: Final = "audit.db"
+WITHOUT_ENDED_INTENTS: Final = (
+    f"(outcome <> '{INTENT}' OR NOT EXISTS (SELECT 1 FROM audit AS ended WHERE ended.tenant = audit.tenant"  # noqa: S608
+    " AND ended.writer = audit.writer AND ended.intent = audit.number))"
+)
+"""Condition on the table `audit`: leaves out the intents of calls that have ended."""
 MIGRATIONS: Final = Path(__file__).with_name("migrations") / "audit"
 
 
@@ -50,8 +67,12 @@ class SqliteAuditTables:
     """Errors caused by the content of a single record. Any other error comes from the file or the disk."""
     storage_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: AuditKey, *, sync: bool = False) -> None:
+        """If `sync`, a commit also survives a power failure."""
         self._connection = connect(path)
+        self._key = key
+        if sync:
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def close(self) -> None:
         self._connection.close()
@@ -84,7 +105,8 @@ class SqliteAuditTables:
                 chain = (tenant, writer, sequence)
                 (hash,) = self._connection.execute(_SELECT_HASH, chain).fetchone()
                 pruned += self._connection.execute(_DELETE_EXPIRED, chain).rowcount
-                self._connection.execute(_UPDATE_ANCHOR, (sequence, hash, tenant, writer))
+                seal = self._key.seal("pruned", *chain[:2], sequence, hash)
+                self._connection.execute(_UPDATE_ANCHOR, (sequence, hash, seal, tenant, writer))
         return pruned
 
     # ---- reading ----
@@ -98,20 +120,25 @@ class SqliteAuditTables:
         found: Any = reversed(rows.fetchall()) if limit is not None else rows
         return (dict(zip(LINKED_COLUMNS, row, strict=True)) for row in found)
 
-    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
+    def unkeyed_heads(self) -> dict[Chain, ChainHead]:
+        """The ends of the chains that earlier versions wrote without a key."""
+        rows = self._connection.execute(_SELECT_UNKEYED)
+        return {(tenant, writer): (sequence, hash) for tenant, writer, sequence, hash in rows}
+
+    def verify(
+        self, tenant: str | None = None, evidence: OutsideEvidence = OutsideEvidence()
+    ) -> Iterator[ChainBreak | None]:
         """Check the chains of one tenant or of all. Yields as `find_breaks` does."""
         parameters = {"tenant": tenant}
         # One transaction: concurrent writes must not appear in only one of the two tables.
         self._connection.execute("BEGIN")
         try:
             anchors = {
-                (chain_tenant, writer): ChainAnchor(chain_tenant, writer, (pruned, pruned_hash), (last, last_hash))
-                for chain_tenant, writer, pruned, pruned_hash, last, last_hash in self._connection.execute(
-                    _SELECT_ANCHORS, parameters
-                )
+                (row[0], row[1]): ChainAnchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]), row[6])
+                for row in self._connection.execute(_SELECT_ANCHORS, parameters)
             }
             with closing(self._connection.execute(_SELECT_CHAINED, parameters)) as rows:
-                yield from find_breaks(anchors, rows)
+                yield from find_breaks(self._key, anchors, rows, evidence, tenant)
         finally:
             self._connection.execute("ROLLBACK")
 
@@ -135,13 +162,21 @@ _UPSERT_HEAD: Final = (
 _SELECT_EXPIRED: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE at < ? GROUP BY tenant, writer"
 _SELECT_HASH: Final = "SELECT hash FROM audit WHERE tenant = ? AND writer = ? AND sequence = ?"
 _DELETE_EXPIRED: Final = "DELETE FROM audit WHERE tenant = ? AND writer = ? AND sequence <= ?"
-_UPDATE_ANCHOR: Final = "UPDATE audit_chains SET pruned_sequence = ?, pruned_hash = ? WHERE tenant = ? AND writer = ?"
+_UPDATE_ANCHOR: Final = (
+    "UPDATE audit_chains SET pruned_sequence = ?, pruned_hash = ?, pruned_seal = ? WHERE tenant = ? AND writer = ?"
+)
+_SELECT_UNKEYED: Final = (
+    "SELECT tenant, writer, last_sequence, last_hash FROM audit_chains WHERE last_hash NOT LIKE 'k%'"
+)
 _TENANT_FILTER: Final = "(:tenant IS NULL OR tenant = :tenant)"
 _FILTER: Final = f"{_TENANT_FILTER} AND at >= :since AND (:principal IS NULL OR principal = :principal)"
+_FILTER_LISTED: Final = f"{_FILTER} AND {WITHOUT_ENDED_INTENTS}"
 _SELECT_ALL: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at, tenant, writer, sequence"  # noqa: S608
-_SELECT_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at DESC, sequence DESC LIMIT :limit"  # noqa: S608
+_SELECT_NEWEST: Final = (
+    f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER_LISTED} ORDER BY at DESC, sequence DESC LIMIT :limit"  # noqa: S608
+)
 _SELECT_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_TENANT_FILTER} ORDER BY tenant, writer, sequence"  # noqa: S608
 _SELECT_ANCHORS: Final = (
-    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains"  # noqa: S608
+    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash, pruned_seal FROM audit_chains"  # noqa: S608
     f" WHERE {_TENANT_FILTER}"
 )

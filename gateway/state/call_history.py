@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
+from gateway.state.audit_chain import INTENT, UNKNOWN
+from gateway.state.audit_sqlite import WITHOUT_ENDED_INTENTS
+
 MAX_RECORDS: Final = 200_000
 """Maximum number of records that one query reads."""
 BUCKET_BOUNDS_US: Final = (
@@ -205,7 +208,8 @@ class CallHistory:
 
 def _newest(tenant: str | None) -> str:
     tenant_filter = "" if tenant is None else "tenant = :tenant AND "
-    return f"SELECT * FROM audit WHERE {tenant_filter}at >= :since AND at < :before ORDER BY at DESC LIMIT :maximum"  # noqa: S608
+    period = f"{tenant_filter}at >= :since AND at < :before AND {WITHOUT_ENDED_INTENTS}"
+    return f"SELECT {_LISTED} FROM audit WHERE {period} ORDER BY at DESC LIMIT :maximum"  # noqa: S608
 
 
 def _escape_like(text: str) -> str:
@@ -214,6 +218,9 @@ def _escape_like(text: str) -> str:
 
 
 _COLUMNS: Final = ", ".join(field.name for field in fields(VisibleCall))
+_LISTED: Final = _COLUMNS.replace(
+    "outcome", f"CASE outcome WHEN '{INTENT}' THEN '{UNKNOWN}' ELSE outcome END AS outcome"
+)
 _IS_OK: Final = f"outcome IN {_OK!r}"
 _IS_REFUSED: Final = f"outcome IN {REFUSED!r}"
 _FILTER: Final = f"""

@@ -46,7 +46,7 @@ class ExportLimits(NamedTuple):
 
     max_queued: int = 8192
     """Maximum number of spans, and of log records, that wait."""
-    batch_size: int = 512
+    batch_size: int = 256
     interval: float = 0.5
     """Seconds that an item waits in each of two queues, at most: the exporter's and the batch processor's."""
 

@@ -40,7 +40,7 @@ from opentelemetry.trace import (
 
 from gateway.telemetry.log_records import LogRecord
 from gateway.telemetry.metric_families import Histogram, Labels, MetricFamily
-from gateway.telemetry.span import Span
+from gateway.telemetry.span import Span, is_stage
 
 SCOPE_NAME: Final = "gatehouse"
 SCHEMA_URL: Final = Schemas.V1_40_0.value
@@ -60,14 +60,36 @@ _INTEGERS: Final = range(-(2**63), 2**63)
 """The integers that OTLP can represent."""
 
 
+MIN_STAGE_SECONDS: Final = 1e-4
+"""Shortest time in a stage that is exported: most take microseconds, and each attribute costs three to encode."""
+
+
+class _ResourceHashedOnce(Resource):
+    """The SDK's resource serializes its attributes for each hash, and the encoder hashes it for each span."""
+
+    def __init__(self, attributes: dict[str, Any], schema_url: str) -> None:
+        super().__init__(attributes, schema_url)
+        self._hash = super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class SdkRecords:
     """Converter of one process. `resource` holds attributes in addition to those that the SDK detects."""
 
-    def __init__(self, resource: Mapping[str, str], version: str, *, detect: bool = True) -> None:
+    def __init__(
+        self, resource: Mapping[str, str], version: str, *, detect: bool = True, min_stage_seconds: float = 0.0
+    ) -> None:
         attributes = dict[str, Any](resource)
-        self._resource = Resource.create(attributes, SCHEMA_URL) if detect else Resource(attributes, SCHEMA_URL)
+        made = Resource.create(attributes, SCHEMA_URL) if detect else Resource(attributes, SCHEMA_URL)
+        self._resource = _ResourceHashedOnce(dict(made.attributes), made.schema_url)
         self._scope = InstrumentationScope(SCOPE_NAME, version, SCHEMA_URL)
         self._log_limits = LogRecordLimits()
+        self._min_stage_seconds = min_stage_seconds
 
     def span(self, span: Span) -> ReadableSpan:
         position = span.position
@@ -83,7 +105,7 @@ class SdkRecords:
             context=context,
             parent=parent,
             resource=self._resource,
-            attributes=_attributes(span.attributes),
+            attributes=_attributes(self._exported(span.attributes)),
             links=(_link(span.link),) if span.link else (),
             kind=_KIND[span.kind],
             status=_UNSET if span.error is None else Status(StatusCode.ERROR, _text(span.error)),
@@ -91,6 +113,14 @@ class SdkRecords:
             end_time=span.ended,
             instrumentation_scope=self._scope,
         )
+
+    def _exported(self, attributes: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+        least = self._min_stage_seconds
+        return [
+            (name, value)
+            for name, value in attributes
+            if value.__class__ is not float or value >= least or not is_stage(name)
+        ]
 
     def metrics(self, families: Iterable[MetricFamily], start: int, now: int) -> MetricsData:
         """Convert the metrics. Counters and histograms are cumulative since `start`."""

@@ -63,11 +63,12 @@ _HTTP_ATTRIBUTES: Final[Attributes] = [
     ("network.protocol.version", "1.1"),
 ]
 
+_STAGE_PREFIX: Final = "gatehouse.stage."
 _STAGE_ATTRIBUTES: Final = {
-    name: f"gatehouse.stage.{name}"
+    name: f"{_STAGE_PREFIX}{name}"
     for name in (
-        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
-        "dispatch", "end", "edge",
+        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "task", "guard", "deadline",
+        "share", "intent", "dispatch", "end", "edge",
     )
 }  # fmt: skip
 
@@ -129,6 +130,11 @@ def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
     return zip(record.stages, map(sub, (*entered_at[1:], ended), entered_at), strict=False)
 
 
+def is_stage(attribute: str) -> bool:
+    """Whether an attribute of a span is the time in a stage."""
+    return attribute.startswith(_STAGE_PREFIX)
+
+
 def call_target(call: Call) -> str:
     """Return the canonical id, or the cleaned text from the client for an unknown name or a URI."""
     route = call.resolved_route
@@ -172,7 +178,7 @@ def build_spans(
     if failure is not None:
         _add_failure(attributes, failure.type, failure.code)
     attributes += [
-        (_STAGE_ATTRIBUTES.get(name) or f"gatehouse.stage.{name}", ns / 1e9) for name, ns in stage_times(record, ended)
+        (_STAGE_ATTRIBUTES.get(name) or f"{_STAGE_PREFIX}{name}", ns / 1e9) for name, ns in stage_times(record, ended)
     ]
     if include_content:
         _add_content(attributes, call, content)

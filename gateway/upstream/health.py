@@ -14,7 +14,7 @@ class UpstreamHealth:
     """Snapshot of a backend's condition. Contains nothing of the content of calls."""
 
     state: State
-    transport: Literal["module", "http", "sse", "stdio"]
+    transport: Literal["module", "http", "sse", "stdio", "openapi"]
     eras: tuple[str, ...] = ()
     """The supported eras, `modern` and `handshake`; empty while unknown."""
     breaker: Literal["closed", "open", "half-open"] = "closed"

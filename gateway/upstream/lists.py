@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Protocol, cast
 
-from gateway.contract import BackendLists, Json, ListChange
+from gateway.contract import TASKS_EXTENSION, BackendLists, Json, ListChange, declares_tasks
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.conversation import NullMessageHandler, parse_change, server_capabilities
 
@@ -39,7 +39,7 @@ class ListSource(Protocol):
 
 async def read_lists(source: ListSource) -> BackendLists:
     discovery = await source.discover()
-    capabilities = server_capabilities(discovery)
+    capabilities = _without_foreign_tasks(discovery, server_capabilities(discovery))
     info: Any = discovery.get("serverInfo")
     lists: dict[str, tuple[Json, ...]] = {}
     for method, key, capability in _LISTS:
@@ -55,20 +55,44 @@ async def read_lists(source: ListSource) -> BackendLists:
     )
 
 
+def _without_foreign_tasks(discovery: Json, capabilities: Json) -> Json:
+    """Remove the form of tasks that the era of this result does not have: the two do not translate."""
+    if "supportedVersions" in discovery:
+        return {key: value for key, value in capabilities.items() if key != "tasks"}
+    if declares_tasks(capabilities):
+        extensions = {key: value for key, value in capabilities["extensions"].items() if key != TASKS_EXTENSION}
+        return {**capabilities, "extensions": extensions}
+    return capabilities
+
+
 def merge_lists(all_lists: Sequence[BackendLists]) -> BackendLists:
     """Merge the lists of several processes of one server; for a repeated name the first definition wins."""
     if len(all_lists) == 1:
         return all_lists[0]
     first = all_lists[0]
+    tools = _union([each.tools for each in all_lists], "name")
     return BackendLists(
-        tools=_union([each.tools for each in all_lists], "name"),
+        tools=tools,
         resources=_union([each.resources for each in all_lists], "uri"),
         templates=_union([each.templates for each in all_lists], "uriTemplate"),
         prompts=_union([each.prompts for each in all_lists], "name"),
         capabilities={key: value for each in reversed(all_lists) for key, value in each.capabilities.items()},
         instructions=first.instructions,
         info=first.info,
+        variants=_variants(tools, [each.tools for each in all_lists]),
     )
+
+
+def _variants(listed: tuple[Json, ...], lists: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
+    """Definitions of tools that differ from the listed definition of the same name."""
+    chosen = {repr(_name(item)): item for item in listed}
+    return tuple(
+        item for item in chain.from_iterable(lists) if _name(item) is not None and chosen[repr(_name(item))] != item
+    )
+
+
+def _name(item: Any) -> Any:
+    return cast("Json", item).get("name") if isinstance(item, dict) else None
 
 
 def _union(lists: Sequence[tuple[Json, ...]], key: str) -> tuple[Json, ...]:

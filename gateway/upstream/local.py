@@ -169,6 +169,10 @@ class LocalBackend:
             if self._closing and not self._active:
                 self._idle.set()
 
+    def task_session(self, call: Call) -> str:
+        """A task of a module lives in this worker."""
+        return "worker"
+
     def report_refusal(self, call: Call, route: Route, fault: Fault) -> None:
         """Notify the module's refusal listeners of a tool call that did not reach it."""
         if self._refusals and call.method == "tools/call":

@@ -122,7 +122,8 @@ def apply_overrides(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifes
     return replace(
         manifest,
         error_style=overrides.get("faults") or manifest.error_style,
-        effects={**manifest.effects, **overrides.get("effects", {})},
+        effect_overrides=overrides.get("effects", {}),
+        trust=overrides.get("trust", manifest.trust),
         timeouts=timeouts,
         clean=manifest.clean if overrides.get("clean") is None else frozenset(overrides["clean"]),
         result_bytes={**manifest.result_bytes, **overrides.get("max_result_bytes", {})},

@@ -20,11 +20,13 @@ from gateway.contract import (
     Call,
     Caller,
     ClientProfile,
+    DefinitionGuard,
     IsolatedLists,
     Json,
     ListChange,
     Manifest,
     ResourceInterest,
+    declares_tasks,
 )
 from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop, new_span_id
 from gateway.errors import Fault, ForeignError, Kind
@@ -34,6 +36,7 @@ from gateway.upstream.conversation import Conversation, MessageHandler
 from gateway.upstream.health import State, UpstreamHealth
 from gateway.upstream.lists import ChangeListener, ListSource, ListWatcher, read_lists
 from gateway.upstream.resource_subscriptions import ResourceSubscriptions, SubscribableSession
+from gateway.upstream.task_completion import adapt_to_tasks, complete_task
 from gateway.upstream.url_elicitation import call_handshake_server
 
 Era = Literal["modern", "handshake"]
@@ -76,6 +79,10 @@ class UpstreamTransport(ListSource, SubscribableSession, Protocol):
         """Equal for calls served by the same process or address: they share a circuit breaker."""
         ...
 
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """Ask the guard before each `tools/call`, and have it compare a started or reconnected server first."""
+        ...
+
     async def probe(self) -> None:
         """Check by a request of the gateway's own that the server answers. Raises `Fault` or `TimeoutError` if not."""
         ...
@@ -96,6 +103,10 @@ class UpstreamTransport(ListSource, SubscribableSession, Protocol):
 
     async def listen(self, handler: MessageHandler) -> None:
         """Pass list changes to `handler` until the server ends the stream."""
+        ...
+
+    def task_session(self, call: Call) -> str:
+        """Where a task that this call has created lives; see `Backend.task_session`."""
         ...
 
     def session_owner(self, caller: Caller) -> str | None:
@@ -145,6 +156,8 @@ class RemoteBackend:
         self._listeners: list[Callable[[ListChange], None]] = []
         self._subscriptions = ResourceSubscriptions(namespace, transport, self._on_session_change)
         self._list_watcher = ListWatcher(namespace, self._listen)
+        self._offers_tasks = False
+        """Whether the server has the tasks extension of 2026-07-28."""
         self._lists_failed = False
         """Whether the last attempt to read the lists failed."""
         self._active = 0
@@ -159,6 +172,10 @@ class RemoteBackend:
     @property
     def isolated_lists(self) -> IsolatedLists | None:
         return self._transport.isolated
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """Send a call only after the guard compared the definitions of the server that executes it."""
+        self._transport.guard_definitions(guard)
 
     async def open(self) -> None:
         self._list_watcher.start()
@@ -188,6 +205,7 @@ class RemoteBackend:
             self._record_error(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
             raise
         self._lists_failed = False
+        self._offers_tasks = declares_tasks(lists.capabilities)
         self._set_state("up")
         return lists
 
@@ -202,7 +220,10 @@ class RemoteBackend:
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
         try:
-            result = await self._forward(call, hop, self._transport.known_eras or await self._transport.eras())
+            eras = self._transport.known_eras or await self._transport.eras()
+            result = await self._forward(call, hop, eras)
+            if result.get("resultType") == "task" or "task" in result:
+                result = await complete_task(call, era_for(call.client, eras), result, partial(self._send_again, eras))
         except Fault as fault:
             hop.failure, hop.message = fault.kind.value, fault.message
             if fault.kind in _BREAKER_KINDS:
@@ -239,11 +260,25 @@ class RemoteBackend:
         trace = _child_trace(call, hop)
         handler = Conversation(call, hop, self._bulkhead, self._on_session_change)
         params: Json = {**call.params, "_meta": handler.build_meta(era, trace, self._info)}
+        if (
+            self._offers_tasks
+            or call.method != "tools/call"
+            or (route is not None and route.task_support == "required")
+        ):
+            adapt_to_tasks(call, era, params, offers_tasks=self._offers_tasks)
         if route is not None and (key := NAME_PARAMS.get(call.method)) is not None:
             params[key] = route.name
         if era == "handshake" and client.modern:
             return call_handshake_server(params, partial(transport.send, call, era, handler=handler, trace=trace))
         return transport.send(call, era, params, handler, trace)
+
+    def _send_again(self, eras: frozenset[Era], call: Call) -> Awaitable[Json]:
+        """Send a further request of a call that is being executed."""
+        hop = UpstreamHop(self.namespace, new_span_id(), self._transport.kind, self._transport.address)
+        return self._forward(call, hop, eras)
+
+    def task_session(self, call: Call) -> str:
+        return self._transport.task_session(call)
 
     # ---- health ----
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr
@@ -15,7 +16,15 @@ from gateway.contract import Backend, Call, Json, Manifest, ModuleRoute
 from gateway.edge.module_routes import find_route_problem
 from gateway.errors import Fault
 from gateway.outbound import create_client as outbound_client
-from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.settings import (
+    BackendEntry,
+    CommandBackend,
+    ModuleBackend,
+    OpenApiBackend,
+    OperationPatterns,
+    Settings,
+    UrlBackend,
+)
 from gateway.upstream.bulkhead import Capacity
 from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.upstream.host import HostServices
@@ -23,37 +32,65 @@ from gateway.upstream.http.credentials import ClientCredentials, ClientCredentia
 from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.module_loader import apply_overrides, import_backend, import_manifest, load_module
+from gateway.upstream.openapi.backend import build_api_backend, build_api_head, parse_document_url
+from gateway.upstream.openapi.operations import OperationFilter
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
 from gateway.upstream.stdio.transport import StdioTransport
 from gateway.wiring.shapes import build_shape, without_shape
 
+RemoteEntry = UrlBackend | OpenApiBackend | CommandBackend
+
 
 def remote_backend(
     namespace: str,
-    entry: UrlBackend | CommandBackend,
+    entry: RemoteEntry,
     manifest: Manifest,
     *,
     info: Json,
     max_bytes: int,
     orphan_reaper: OrphanReaper,
 ) -> RemoteBackend:
-    """Build a backend with a url or a command. Raises `LoadError` for an entry that cannot be served."""
+    """Build a backend with a url, an API or a command. Raises `LoadError` for an entry that cannot be served."""
     capacity = Capacity(entry.max_calls, entry.per_tenant, entry.max_waiting)
     if isinstance(entry, CommandBackend):
         return RemoteBackend(
             namespace, manifest, _stdio_transport(namespace, entry, info, orphan_reaper), info, capacity
         )
+    if isinstance(entry, OpenApiBackend):
+        return build_api_backend(
+            namespace,
+            manifest,
+            entry.document_url or Path(entry.openapi),
+            entry.url,
+            _headers(entry),
+            include=_filter(entry.include),
+            exclude=_filter(entry.exclude),
+            allow_private=entry.allow_private,
+            max_bytes=max_bytes,
+            info=info,
+            capacity=capacity,
+            credential=_credential(namespace, entry),
+        )
     return RemoteBackend(namespace, manifest, _http_transport(namespace, entry, info, max_bytes), info, capacity)
 
 
-def check_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
+def _filter(patterns: OperationPatterns) -> OperationFilter:
+    return OperationFilter(patterns.tags, patterns.paths, patterns.operations)
+
+
+def check_remote(namespace: str, entry: RemoteEntry) -> None:
     """Raise the `LoadError` of `remote_backend` without opening anything."""
-    if isinstance(entry, UrlBackend):
+    if isinstance(entry, OpenApiBackend):
+        build_api_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
+        if entry.document_url is not None:
+            parse_document_url(namespace, entry.document_url, allow_private=entry.allow_private)
+    elif isinstance(entry, UrlBackend):
         build_request_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
-        if entry.oauth is not None and entry.oauth.client_key is not None:
-            _load_client_key(namespace, entry.oauth.client_id, entry.oauth.client_key)
+    oauth = None if isinstance(entry, CommandBackend) else entry.oauth
+    if oauth is not None and oauth.client_key is not None:
+        _load_client_key(namespace, oauth.client_id, oauth.client_key)
 
 
 def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, orphan_reaper: OrphanReaper) -> StdioTransport:
@@ -82,11 +119,11 @@ def _http_transport(namespace: str, entry: UrlBackend, info: Json, max_bytes: in
     )
 
 
-def _headers(entry: UrlBackend) -> dict[str, str]:
+def _headers(entry: UrlBackend | OpenApiBackend) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in entry.headers.items()}
 
 
-def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
+def _credential(namespace: str, entry: UrlBackend | OpenApiBackend) -> ClientCredentials | None:
     oauth = entry.oauth
     if oauth is None:
         return None
@@ -172,9 +209,9 @@ def check_shared_files(settings: Settings, namespace: str, manifest: Manifest) -
         )
 
 
-OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
+OVERRIDES: Final = {"effects", "trust", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
 """Keys of an entry that override the manifest."""
-Entry = ModuleBackend | UrlBackend | CommandBackend
+Entry = ModuleBackend | RemoteEntry
 ServedBackend = LocalBackend | RemoteBackend
 
 
@@ -314,5 +351,7 @@ async def _open(namespace: str, backend: ServedBackend) -> None:
 
 def origin_of(entry: Entry) -> str:
     """Digest of the settings that identify a server: stored lists and pins of another server do not apply."""
-    identity = entry.model_dump_json(include={"module", "url", "transport", "command", "args", "cwd", "isolation"})
+    identity = entry.model_dump_json(
+        include={"module", "url", "openapi", "transport", "command", "args", "cwd", "isolation"}
+    )
     return sha256(identity.encode()).hexdigest()

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from gateway.approvals.held_calls import HeldCalls
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Call, Handler, Result, Stage
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import Refusal, RouteLookup
 from gateway.settings import Settings
 from gateway.stages.approve import Approve
-from gateway.stages.audit import Audit
+from gateway.stages.audit import Audit, Intent
 from gateway.stages.authorize import Authorize, recheck
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
@@ -19,6 +20,7 @@ from gateway.stages.limit import Limit
 from gateway.stages.pipeline import compose
 from gateway.stages.resolve import Resolve
 from gateway.stages.share import Share
+from gateway.stages.task import Task
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
@@ -38,6 +40,10 @@ class CallPaths:
     """For notifications and responses, which only count against the rate limits."""
     running_calls: Callable[[], list[Call]]
     """The calls that run at a backend now, or wait for capacity there."""
+    tasks: Callable[[Handler], Handler]
+    """Wraps the handler of requests about tasks, which asks the policies itself."""
+    guard: Stage
+    """Checks and cleans a result."""
 
 
 def build_call_paths(
@@ -47,17 +53,21 @@ def build_call_paths(
     approvals: Approvals,
     trace: Trace,
     audit: Audit,
+    intent: Intent | None,
     limit: Limit,
     share: Share,
+    held_calls: HeldCalls,
 ) -> CallPaths:
-    calls, deadline = settings.calls, Deadline()
+    calls, deadline, guard = settings.calls, Deadline(), Guard(settings.calls.max_result_bytes)
     # The order matters:
     # - `trace` and `audit` are outermost: they see every outcome.
     # - `limit` charges every call, including those that a later stage rejects.
     # - `resolve` gives hidden and unknown names the same error.
     # - `validate` checks the arguments before the policies see them.
+    # - `task` is after all stages that may refuse the call, so a refusal is an answer and not a failed task.
     # - `guard` and `deadline` bound the backend's result and time.
-    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `share` is late: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `intent` is last: its record says that the call is sent now.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
@@ -65,17 +75,27 @@ def build_call_paths(
             ("resolve", Resolve(RouteLookup(catalogue), policy.tenant_denial)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
-            ("approve", Approve(approvals, recheck(policy.decide))),
-            ("guard", Guard(calls.max_result_bytes)),
+            ("approve", Approve(approvals, recheck(policy.decide), held_calls)),
+            ("task", Task()),
+            ("guard", guard),
             ("deadline", deadline),
             ("share", share),
+            *((("intent", intent),) if intent is not None else ()),
         ),
         Dispatch(),
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
     charged = compose((("limit", limit),), _empty_result)
-    return CallPaths(call, short, lambda reason: compose(begin, _raise(reason), "edge"), charged, deadline.running)
+    return CallPaths(
+        full=call,
+        short=short,
+        refusal=lambda reason: compose(begin, _raise(reason), "edge"),
+        charge_only=charged,
+        running_calls=deadline.running,
+        tasks=partial(compose, begin),
+        guard=guard,
+    )
 
 
 async def _empty_result(call: Call) -> Result:

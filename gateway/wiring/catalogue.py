@@ -6,14 +6,22 @@ from typing import Any, Literal
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.list_format import ListFormat
-from gateway.catalogue.persistence import Pin, StoredListing, changed_parts, decode_lists, encode_lists, pin_digest
+from gateway.catalogue.persistence import (
+    StoredListing,
+    changed_parts,
+    compute_pin,
+    decode_lists,
+    definition_text,
+    encode_lists,
+    pin_digest,
+)
 from gateway.contract import Backend, Json, ListChange
 from gateway.errors import Fault
 from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
-from gateway.state.catalogue_rows import CatalogueRows, ListKey
+from gateway.state.catalogue_rows import CatalogueRows, ListKey, PinnedDefinition
 from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.peers.service import BROADCAST
 
@@ -27,6 +35,7 @@ class DatabaseListingStore:
     def __init__(self, rows: CatalogueRows, pins: Pins) -> None:
         self._rows = rows
         self._pins: Pins = pins
+        self.denies_changes = pins == "deny"
         self._seen: dict[ListKey, frozenset[str]] = {}
 
     async def load(self, namespace: str, owner: str, origin: str) -> StoredListing | None:
@@ -37,30 +46,32 @@ class DatabaseListingStore:
     async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None:
         await self._rows.save_lists(namespace, owner, origin, encode_lists(listing.lists), listing.read_at)
 
-    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+    async def save_pins(
+        self, namespace: str, owner: str, definitions: Mapping[str, Json]
+    ) -> Mapping[str, tuple[str, ...]]:
         if self._pins == "off":
             return {}
         try:
-            return await self._changes(namespace, owner, pins)
+            return await self._changes(namespace, owner, definitions)
         except Fault as fault:
-            if self._pins == "deny":
+            if self.denies_changes:
                 raise
-            log.warning("catalogue %s: pins not checked, definitions accepted: %s", namespace, fault.message)
+            log.warning("catalogue %s: pins not checked, definitions served: %s", namespace, fault.message)
             return {}
 
-    async def _changes(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
-        wanted = {tool: (pin_digest(namespace, tool, parts), parts) for tool, parts in pins.items()}
-        before = await self._rows.save_pins(namespace, owner, wanted, accept=self._pins == "warn")
-        return {tool: changed_parts(was, pins[tool]) for tool, was in before.items()}
+    async def _changes(
+        self, namespace: str, owner: str, definitions: Mapping[str, Json]
+    ) -> Mapping[str, tuple[str, ...]]:
+        read = {tool: _pinned_definition(namespace, tool, each) for tool, each in definitions.items()}
+        before = await self._rows.save_pins(namespace, owner, read)
+        return {tool: changed_parts(was, read[tool].parts) for tool, was in before.items()}
 
-    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
-        if self._pins != "deny":
-            return frozenset()
-        return (await self._rows.list_unpinned()).get((namespace, owner), frozenset())
+    async def list_accepted(self, namespace: str, owner: str) -> Mapping[str, frozenset[str]] | None:
+        return await self._rows.list_accepted(namespace, owner) if self.denies_changes else None
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` within a second after an operator accepted a definition or another process found a change."""
-        if self._pins != "deny":
+        if not self.denies_changes:
             return
         self._seen = await self._rows.list_unpinned()
 
@@ -73,6 +84,11 @@ class DatabaseListingStore:
         await self._rows.follow_pins(look)
 
 
+def _pinned_definition(namespace: str, tool: str, definition: Json) -> PinnedDefinition:
+    parts = compute_pin(definition)
+    return PinnedDefinition(pin_digest(namespace, tool, parts), parts, definition_text(definition))
+
+
 def list_format(settings: Settings, seal: TokenSeal, server_info: Json) -> ListFormat:
     return ListFormat(
         max_length=settings.names.max_length,
@@ -81,6 +97,7 @@ def list_format(settings: Settings, seal: TokenSeal, server_info: Json) -> ListF
         page_size=settings.catalogue.page_size,
         ttl=settings.catalogue.ttl,
         server_info=server_info,
+        task_patterns=settings.tasks.tools,
         cursors=SealedCursorCodec(seal),
     )
 
@@ -118,7 +135,7 @@ class ListChanges:
     def _receive(self, about: Json) -> None:
         namespace, change = about["namespace"], ListChange(*about["change"])
         backend = self._backend(namespace)
-        if change.kind == "resource":
+        if change.kind in ("resource", "task"):
             self._subscriptions.publish(namespace, change)
         elif backend is not None:
             self._spawn(self._catalogue.refresh(backend, change))

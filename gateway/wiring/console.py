@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from gateway.approvals.review import ApprovalReview
 from gateway.auth.jwks import MAX_BYTES, discover
 from gateway.catalogue.catalogue import Catalogue
 from gateway.console.page import ConsoleSources
 from gateway.console.routes import ConsoleRoutes
-from gateway.console.session import SCOPE, ConsoleSignIn, Form, SignInAuthority
+from gateway.console.session import ENTRY_SCOPES, SCOPE, ConsoleSignIn, Form, SignInAuthority
 from gateway.contract import Caller, Json, Route
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
@@ -47,6 +48,8 @@ class ConsoleDependencies:
     is_authorized: Callable[[Caller], Awaitable[bool]]
     seal: TokenSeal
     version: str
+    approvals: ApprovalReview
+    is_approver: Callable[[Caller], bool]
 
 
 def open_console(
@@ -69,6 +72,8 @@ def open_console(
         public_url=public_url,
         trace_url=settings.console.trace_url,
         version=dependencies.version,
+        approvals=dependencies.approvals,
+        is_approver=dependencies.is_approver,
     )
     url = settings.server.operators_url(public_url)
     sign_in = ConsoleSignIn(
@@ -125,7 +130,7 @@ def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    return SignInAuthority(public_url, CONSOLE_CLIENT_ID, SCOPE, authorize, exchange, leave)
+    return SignInAuthority(public_url, CONSOLE_CLIENT_ID, " ".join(ENTRY_SCOPES), authorize, exchange, leave)
 
 
 class _ExternalAuthority:

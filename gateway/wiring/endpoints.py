@@ -1,14 +1,13 @@
 """Builds the MCP endpoint: both protocol eras, request routing, and the Host and Origin check."""
 
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
+from gateway.edge.health import HEALTH_PATHS
 from gateway.edge.host_origin import HostOriginGuard, default_allow_lists
 from gateway.edge.mcp_endpoint import McpEndpoint
 from gateway.edge.module_routes import ModuleRoutes
-from gateway.edge.ops_routes import HEALTH_PATHS
 from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.era_router import EraRouter
@@ -54,7 +53,7 @@ class McpProtocol:
         self.router = EraRouter(
             ModernEra(
                 context,
-                ListenHandler(catalogue, subscriptions, self.stream_limits),
+                ListenHandler(catalogue, subscriptions, self.stream_limits, context.open_task_id, context.follow_tasks),
                 MultiRound(seal),
                 keep_alive,
                 self.parked_calls,
@@ -77,7 +76,7 @@ class McpProtocol:
 class AsgiRouter:
     """ASGI app. `/mcp` and modules come before FastAPI's router, which costs as much as a whole call."""
 
-    def __init__(self, endpoint: McpEndpoint, module_routes: ModuleRoutes, plain_routes: FastAPI) -> None:
+    def __init__(self, endpoint: McpEndpoint, module_routes: ModuleRoutes, plain_routes: ASGIApp) -> None:
         self._endpoint = endpoint
         self._module_routes = module_routes
         self._plain_routes = plain_routes

@@ -6,12 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
-
-from fastapi import APIRouter, Request
 
 from gateway.auth.api_keys import ApiKeys
 from gateway.auth.browser_sessions import BrowserSessions
@@ -23,32 +21,15 @@ from gateway.auth.jwks import MAX_BYTES as KEYS_BYTES
 from gateway.auth.jwks import IssuerKeys
 from gateway.auth.revocations import Revocations
 from gateway.auth.scopes import KnownScopes
-from gateway.auth.server.authlib_adapter import AuthlibAdapter
-from gateway.auth.server.authlib_core import AuthlibServer
-from gateway.auth.server.authorization_server import (
-    AuthorizationServer,
-    encode_response,
-    openid_metadata,
-    server_metadata,
-)
-from gateway.auth.server.client_assertions import ClientAssertions
-from gateway.auth.server.client_documents import MAX_BYTES, TIMEOUT_SECONDS, ClientDocuments
-from gateway.auth.server.clients import RegisteredClient, RegisteredClients
-from gateway.auth.server.codes import AuthorizationCodes
-from gateway.auth.server.pages import CsrfTokens
-from gateway.auth.server.refresh_tokens import RefreshTokens
-from gateway.auth.server.signin import SignIn
 from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
-from gateway.contract.caller import ADMIN, SCOPES
+from gateway.contract.caller import ADMIN, APPROVE, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
-from gateway.edge.ip_rate_limit import IpRateLimiter
 from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
-from gateway.edge.oauth_routes import OAuthRates, metadata_router, oauth_router
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
@@ -60,7 +41,14 @@ from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter, Request
+
+    from gateway.auth.server.authorization_server import AuthorizationServer
+    from gateway.auth.server.client_documents import ClientDocuments
+    from gateway.auth.server.clients import RegisteredClient
+    from gateway.edge.ip_rate_limit import IpRateLimiter
     from gateway.state.redis_windows import RedisWindows
+    from gateway.wiring.providers import OpenProviders
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -70,7 +58,7 @@ CONSOLE_CLIENT_ID: Final = "gatehouse-console"
 
 
 class Identity:
-    """Authentication of one gateway. `authenticate` serves every endpoint; `routers` are the OAuth routes."""
+    """Authentication of one gateway. `authenticate` serves every endpoint; `routers` builds the OAuth routes."""
 
     def __init__(
         self, settings: Settings, database: Database, public_url: str, windows: "RedisWindows | None" = None
@@ -88,12 +76,10 @@ class Identity:
         )
         """The principal of the local owner; None unless the gateway listens on loopback only."""
         self.stream_expiry = StreamExpiry()
-        self.routers: list[APIRouter] = []
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
         self._scopes = KnownScopes()
-        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
-        self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
+        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN, APPROVE})
 
     @classmethod
     async def open(
@@ -110,10 +96,10 @@ class Identity:
         return identity
 
     async def _build(self, served: Callable[[str], bool]) -> None:
-        settings = self._settings
+        settings, self._served = self._settings, served
         self.revocations = await Revocations.open(self._database)
-        resources = ProtectedResources(self._public_url)
-        issuers: dict[str, TokenIssuer] = {}
+        self._resources = resources = ProtectedResources(self._public_url)
+        self._issuers = issuers = dict[str, TokenIssuer]()
         if settings.auth.mode == "embedded":
             self.signing_keys = await SigningKeys.open(self._database, load_secret(self._secrets, "signing"))
             self.issuer = EmbeddedIssuer(
@@ -124,16 +110,15 @@ class Identity:
             self.browser_sessions = BrowserSessions(self._database)
             if self.local and not await self.users.exists(*LOCAL_OWNER):
                 await self.users.put(*LOCAL_OWNER, None, SCOPES)
-            self.routers.append(self._open_authorization_server(resources, served))
+            self.providers = self._open_providers()
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._open_external_issuers(resources, issuers)
         tokens = AccessTokens(issuers, self.revocations, opaque) if issuers else None
-        user = self.users.exists if settings.auth.mode == "embedded" else None
+        user = self.users.is_active if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
-            self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
         self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
         self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
@@ -167,7 +152,7 @@ class Identity:
         The local owner, who administers the gateway, gets each of them.
         """
         self._scopes.set_modules(scopes)
-        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
+        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN, APPROVE})
         if self._settings.auth.mode != "embedded" or not self.local:
             return
         owner = await self.users.find(*LOCAL_OWNER)
@@ -192,15 +177,67 @@ class Identity:
             return None
         return await self.browser_sessions.new_code(LOCAL_OWNER)
 
-    def _open_authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
+    def _open_providers(self) -> "OpenProviders | None":
+        if not self._settings.auth.providers:
+            return None
+        from gateway.wiring.providers import open_providers
+
+        return open_providers(
+            auth=self._settings.auth,
+            public_url=self._public_url,
+            database=self._database,
+            users=self.users,
+            signing_secret=load_secret(self._secrets, "signing"),
+            pepper=load_secret(self._secrets, "pepper"),
+            exit_stack=self._exit_stack,
+        )
+
+    # ---- for the plain routes, imported and built at the first request to one of them (`DeferredApp`) ----
+
+    @cached_property
+    def ip_rate_limiter(self) -> "IpRateLimiter":
+        """Rate limits of the plain routes by client address."""
+        from gateway.edge.ip_rate_limit import IpRateLimiter
+
+        return IpRateLimiter(self._address, shared_route_limits(self._windows))
+
+    def routers(self) -> "list[APIRouter]":
+        """Build the routes of OAuth and SCIM."""
+        from gateway.edge.oauth_routes import metadata_router
+
+        routers = [self._oauth_router()] if self._settings.auth.mode == "embedded" else []
+        if self._settings.auth.mode == "embedded" and self.providers is not None:
+            routers.append(self.providers.scim_router(self.ip_rate_limiter))
+        if self._issuers:
+            scopes = self._settings.auth.scopes
+            routers.append(metadata_router(self._public_url, [*self._issuers], scopes, self._served))
+        return routers
+
+    @property
+    def _client_documents_enabled(self) -> bool:
+        enabled = self._settings.auth.client_documents
+        return not self.local if enabled is None else enabled
+
+    @cached_property
+    def authorization_server(self) -> "AuthorizationServer":
+        """The embedded authorization server (`auth.mode: embedded`)."""
+        from gateway.auth.server.authlib_adapter import AuthlibAdapter
+        from gateway.auth.server.authlib_core import AuthlibServer
+        from gateway.auth.server.authorization_server import AuthorizationServer
+        from gateway.auth.server.client_assertions import ClientAssertions
+        from gateway.auth.server.clients import RegisteredClients
+        from gateway.auth.server.codes import AuthorizationCodes
+        from gateway.auth.server.pages import CsrfTokens
+        from gateway.auth.server.refresh_tokens import RefreshTokens
+        from gateway.auth.server.signin import SignIn
+
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
-        by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = RegisteredClients(self._database, pepper, self.revocations)
         own = console_client(self._settings.server.operators_url(self._public_url))
         adapter = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
-            documents=self._client_documents() if by_document else None,
+            documents=self._client_documents() if self._client_documents_enabled else None,
             codes=AuthorizationCodes(self._database),
             refresh_tokens=RefreshTokens(self._database, self.revocations),
             users=self.users,
@@ -208,14 +245,14 @@ class Identity:
                 self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))
             ),
             issuer=self.issuer,
-            resources=resources,
+            resources=self._resources,
             revocations=self.revocations,
             default_scopes=auth.scopes,
             all_scopes=self._scopes,
             on_event=_log_revocation,
             first_party_clients={CONSOLE_CLIENT_ID: own},
         )
-        self.authorization_server = provider = AuthorizationServer(
+        return AuthorizationServer(
             public_url=self._public_url,
             local=self.local,
             core=AuthlibServer(adapter, f"{self._public_url}/oauth/token"),
@@ -223,23 +260,47 @@ class Identity:
             prefetch_clients=adapter.prefetch_clients,
             clients=clients,
             browsers=self.browser_sessions,
-            sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
+            sign_in=SignIn(
+                self.users,
+                self.browser_sessions,
+                sign_in_failure_counter(self._windows),
+                local=self.local,
+                codes=self.local or self.providers is not None,
+                passwords=auth.allow_passwords,
+            ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
             first_party_redirects=own.redirect_uris,
             describe_scope=self._scopes.describe,
+            providers=None if self.providers is None else self.providers.sign_in,
+            token_owner=adapter.refresh_tokens.find_owner,
         )
+
+    def _oauth_router(self) -> "APIRouter":
+        from gateway.auth.server.authorization_server import encode_response, openid_metadata, server_metadata
+        from gateway.edge.oauth_routes import OAuthRates, oauth_router
+
+        auth, by_document = self._settings.auth, self._client_documents_enabled
         # Clients of older revisions look for the metadata below the endpoint's own path.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
 
         def documents() -> tuple[Json, Json]:
-            described = server_metadata(self._public_url, self._scopes, documents=by_document)
+            # `mcp:approve` is for the console only, so clients are not invited to request it.
+            offered = [scope for scope in self._scopes if scope != APPROVE]
+            described = server_metadata(self._public_url, offered, documents=by_document)
             return described, openid_metadata(described)
 
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
         return oauth_router(
-            provider, encode_response, documents, published, self._address, rate_limiter, rates, [*aliases]
+            self.authorization_server,
+            encode_response,
+            documents,
+            published,
+            self._address,
+            rate_limiter,
+            rates,
+            [*aliases],
         )
 
     def _open_external_issuers(
@@ -274,7 +335,9 @@ class Identity:
                 introspections.append(TokenIntrospection(http, opaque.url, client, issuer))
         return partial(_introspect_any, introspections) if introspections else None
 
-    def _client_documents(self) -> ClientDocuments:
+    def _client_documents(self) -> "ClientDocuments":
+        from gateway.auth.server.client_documents import MAX_BYTES, TIMEOUT_SECONDS, ClientDocuments
+
         auth = self._settings.auth
         private = frozenset(auth.client_document_private_hosts)
         # The client chooses the host name, and its name servers may be slow: resolve in a thread pool of its own.
@@ -288,7 +351,7 @@ class Identity:
         self._exit_stack.push_async_callback(threads.close)
         return threads
 
-    def _address(self, request: Request) -> str:
+    def _address(self, request: "Request") -> str:
         peer = request.client.host if request.client else ""
         return client_address(peer, request.headers.get("x-forwarded-for"), self._is_trusted_proxy)
 
@@ -304,14 +367,16 @@ class Identity:
         return await self._bearer.authenticate(headers, client)
 
 
-def console_client(url: str) -> RegisteredClient:
+def console_client(url: str) -> "RegisteredClient":
+    from gateway.auth.server.clients import RegisteredClient
+
     return RegisteredClient(
         id=CONSOLE_CLIENT_ID,
         name="The console",
         redirect_uris=(f"{url}/console/signed-in",),
         auth_method="none",
         grant_types=("authorization_code",),
-        scopes=(ADMIN,),
+        scopes=(ADMIN, APPROVE),
         first_party=True,
     )
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import limits
 
-from gateway.auth.server.signin import FailureCounter, MemoryFailureCounter
-from gateway.edge.ip_rate_limit import SharedCounter
 from gateway.settings.limits import LimitRule, LimitSettings
 from gateway.stages.limit import CallCosts, Limit, RateRule
 from gateway.state.bus import MemoryBus
 from gateway.state.windows import WindowCharge
 
 if TYPE_CHECKING:
+    from gateway.auth.server.signin import FailureCounter
+    from gateway.edge.ip_rate_limit import SharedCounter
     from gateway.state.redis_bus import RedisBus
     from gateway.state.redis_windows import RedisWindows
 
@@ -53,7 +53,7 @@ def shared_windows(bus: "MemoryBus | RedisBus", prefix: str) -> "RedisWindows | 
     return RedisWindows(bus.connection, prefix)
 
 
-def shared_route_limits(windows: "RedisWindows | None") -> SharedCounter | None:
+def shared_route_limits(windows: "RedisWindows | None") -> "SharedCounter | None":
     """Return the shared counter of `IpRateLimiter`. While Redis is unreachable, each process counts for itself."""
     if windows is None:
         return None
@@ -71,7 +71,9 @@ def shared_route_limits(windows: "RedisWindows | None") -> SharedCounter | None:
     return take
 
 
-def sign_in_failure_counter(windows: "RedisWindows | None") -> FailureCounter:
+def sign_in_failure_counter(windows: "RedisWindows | None") -> "FailureCounter":
+    from gateway.auth.server.signin import MemoryFailureCounter
+
     return MemoryFailureCounter() if windows is None else _SharedFailureCounter(windows)
 
 
@@ -79,6 +81,7 @@ class _SharedFailureCounter:
     """Counts in Redis and in this process; the local count alone applies while Redis is unreachable."""
 
     def __init__(self, windows: "RedisWindows") -> None:
+        from gateway.auth.server.signin import MemoryFailureCounter
         from gateway.state.redis_windows import RedisUnavailable
 
         self._windows = windows

@@ -176,7 +176,8 @@ class BackendHealthReporter:
         definitions that all tenants see."""
         view = self._catalogue.full_view() if operator is None else self._catalogue.view(operator, "/mcp")
         mine = view.namespaces if view else {}
-        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in mine.values()]
+        served = [each for each in mine.values() if self._backend(each.backend.namespace) is not None]
+        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in served]
 
     async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
         namespace, offer = snapshot.backend.namespace, snapshot.lists
@@ -202,7 +203,13 @@ class BackendHealthReporter:
             "quarantined": dict(snapshot.quarantined),
             "suspicious": dict(snapshot.suspicious),
             "changed": [
-                {"tool": each.tool, "parts": list(each.parts), "at": each.at, "accepted": each.accepted}
+                {
+                    "tool": each.tool,
+                    "parts": list(each.parts),
+                    "at": each.at,
+                    "accepted": each.accepted,
+                    "accepted_by": each.accepted_by,
+                }
                 for each in (await self._rows.list_changes(namespace, tenant) if not backend.trusted else ())
             ],
         }
@@ -222,6 +229,8 @@ class OperatorPolicyExplainer:
         return explain.explain(caller, tool, arguments, approved=approved, own_tenant_only=own).as_json()
 
     def visible_tools(self, caller: Caller) -> list[Json]:
-        """The tools as listed to that caller."""
+        """The tools that the caller may call: as listed, without those whose scope its credential lacks."""
         view = self._catalogue.view(caller, "/mcp")
-        return view.items("tools/list") if view else []
+        listed = view.items("tools/list") if view else []
+        explain = PolicyExplainer(self._tenant, self._policies, view.tools.get if view else lambda name: None)
+        return [tool for tool in listed if explain.explain(caller, tool["name"], {}).outcome != "scope"]

@@ -8,9 +8,10 @@ import httpx
 
 from gateway.outbound import create_client
 from gateway.settings import Settings
-from gateway.state.audit import AuditLog
+from gateway.state.audit import AUDIT_SECRET, AuditLog
 from gateway.state.bus import MemoryBus, open_bus
 from gateway.state.database import Database
+from gateway.state.secrets import load_secret
 from gateway.state.sessions import SessionRows
 from gateway.state.stores import SqliteStores, open_stores
 from gateway.state.tenants import Tenants
@@ -38,7 +39,14 @@ class Storage:
         url = settings.database.url.get_secret_value() if settings.database.url is not None else None
         database = await Database.open(settings.data_dir, url)
         on_close(database.close)
-        audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records, url)
+        audit = await AuditLog.open(
+            settings.data_dir,
+            load_secret(settings.data_dir / "secrets", AUDIT_SECRET),
+            settings.audit.keep_days,
+            settings.audit.max_records,
+            url,
+            sync=settings.audit.durability == "strict",
+        )
         on_close(audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         on_close(stores.close)

@@ -1,4 +1,4 @@
-"""Builds traces, metrics and logs from `telemetry:` and `log:`, and the `/metrics` route."""
+"""Builds traces, metrics and logs from `telemetry:` and `log:`."""
 
 import asyncio
 import logging
@@ -11,13 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter
-
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
 from gateway.contract.trace_position import Sampler
-from gateway.edge.api.authorization import Authenticate
-from gateway.edge.ops_routes import metrics_router
 from gateway.errors import Fault
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.settings import Settings
@@ -27,7 +23,7 @@ from gateway.state.audit import AuditLog
 from gateway.state.audit_chain import LINKED_COLUMNS, LinkedRow
 from gateway.telemetry.call_telemetry import CallLog, SpanRecorder, SpanSink
 from gateway.telemetry.log import LogLines
-from gateway.telemetry.log_records import ExportHandler, audit_record, call_record
+from gateway.telemetry.log_records import ExportHandler, LogRecord, audit_record, call_record
 from gateway.telemetry.metric_families import MetricFamily, to_prometheus_text
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.plugins import PluginError, find_plugins
@@ -47,6 +43,8 @@ Gauges = Callable[[], Iterable[MetricFamily]]
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}
 _STATES: Final = ("unknown", "up", "failing", "down")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_ANCHOR: Final = "audit log: ends of the hash chains: %s"
+_log: Final = logging.getLogger("gatehouse.audit")
 
 
 class TelemetryWiring:
@@ -92,7 +90,8 @@ class TelemetryWiring:
         return reporters
 
     def export_audit(self, audit: AuditLog) -> None:
-        """Export committed audit records as log records, if the settings ask for it."""
+        """Log the anchors of the audit log. Export them and the committed records if the settings ask for it."""
+        audit.on_anchor(lambda token: _log.info(_ANCHOR, token))
         if self._exporter is None or not self._otlp.audit:
             return
         logs, loop = self._exporter.export_logs, asyncio.get_running_loop()
@@ -102,7 +101,14 @@ class TelemetryWiring:
             with suppress(RuntimeError):  # the loop is closed: the gateway is shutting down
                 loop.call_soon_threadsafe(logs, records)
 
+        def export_anchor(token: str) -> None:
+            record = LogRecord(time.time_ns(), "info", _ANCHOR % token, [("event.name", "gatehouse.audit.anchor")])
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(logs, [record])
+
         audit.on_commit(export_committed)
+        if not self._otlp.logs:  # else the line of the log is exported
+            audit.on_anchor(export_anchor)
         self._audit = audit
 
     def _add_handler(self, handler: logging.Handler) -> None:
@@ -221,7 +227,7 @@ def _exporter(otlp: OtlpSettings, version: str) -> "Exporter | None":
     plugins = find_plugins()
     if otlp.url is None and not plugins:
         return None
-    # Imported only if something is exported: the SDK and the exporters take 0.3 s and 20 MB.
+    # Imported only if something is exported: the SDK and the HTTP exporters take 9 MB.
     from gateway.telemetry.export import Exporter, load_plugins
 
     try:
@@ -246,16 +252,16 @@ def _open_exporters(otlp: OtlpSettings, url: str) -> "OtlpExporters":
     try:
         return open_exporters(url, headers, otlp.timeout, otlp.protocol)
     except ImportError as exc:
-        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
+        raise LoadError("telemetry.otlp.protocol: gRPC needs the extra otlp-grpc of gatehouse-mcp") from exc
 
 
 def _sdk_records(version: str) -> "SdkRecords":
     """Resource attributes as the SDK detects them, from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` too."""
-    from gateway.telemetry.sdk_records import SdkRecords
+    from gateway.telemetry.sdk_records import MIN_STAGE_SECONDS, SdkRecords
 
     instance = f"{socket.gethostname()}:{os.getpid()}"
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "gatehouse"), "service.version": version}
-    return SdkRecords({**named, "service.instance.id": instance}, version)
+    return SdkRecords({**named, "service.instance.id": instance}, version, min_stage_seconds=MIN_STAGE_SECONDS)
 
 
 def build_gauges(
@@ -280,18 +286,12 @@ def build_gauges(
     return read
 
 
-def build_metrics_router(
-    settings: Settings,
-    telemetry: TelemetryWiring,
-    bus: Bus,
-    authenticate: Authenticate,
-    spawn: Callable[[Coroutine[Any, Any, None]], None],
-    *,
-    public: bool,
-) -> APIRouter:
-    """Build the `/metrics` route and start its background tasks; `public`: no credential needed, loopback only."""
+def start_metrics(
+    settings: Settings, telemetry: TelemetryWiring, bus: Bus, spawn: Callable[[Coroutine[Any, Any, None]], None]
+) -> Callable[[], Awaitable[str]]:
+    """Start the background tasks of the metrics. Return a function that renders those of all workers as text."""
     peers = telemetry.all_workers(bus, settings.server.workers)
     spawn(peers.run())
     spawn(telemetry.loop_lag.run())
     spawn(telemetry.send_metrics(asyncio.sleep))
-    return metrics_router(partial(render_metrics, peers), authenticate, public=public)
+    return partial(render_metrics, peers)

@@ -29,7 +29,7 @@ _REQUIRED_CHECKS: Final[Mapping[str, frozenset[str]]] = {
     "auth/scope-retry-limit": frozenset({"scope-retry-limit"}),
     "auth/resource-mismatch": frozenset({"resource-mismatch-rejected"}),
     "auth/iss-supported-missing": frozenset({"sep-2468-client-reject-missing-iss"}),
-    "auth/iss-problems-issuer": frozenset({"sep-2468-client-compare-iss-supported"}),
+    "auth/iss-wrong-issuer": frozenset({"sep-2468-client-compare-iss-supported"}),
     "auth/iss-unexpected": frozenset({"sep-2468-client-compare-iss-unadvertised"}),
     "auth/iss-normalized": frozenset({"sep-2468-client-no-normalization"}),
     "auth/metadata-issuer-mismatch": frozenset({"sep-2468-client-validate-metadata-issuer"}),

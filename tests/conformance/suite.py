@@ -48,10 +48,14 @@ async def install() -> None:
         raise SuiteError(f"npm could not install {PACKAGE}@{VERSION}:\n{output.decode(errors='replace')}")
 
 
-async def run(url: str, version: str, scenario: str | None, out: Path) -> list[Check]:
-    """Run the checks of a protocol version against `url`. Returns none if the version lacks the scenario."""
+async def run(url: str, version: str | None, scenario: str | None, out: Path) -> list[Check]:
+    """Run the checks of a protocol version against `url`. Returns none if the version lacks the scenario.
+
+    Scenarios of extensions belong to no version.
+    """
     chosen = ("--scenario", scenario) if scenario else ("--suite", "all")
-    arguments = ("server", "--url", url, *chosen, "--spec-version", version, "--output-dir", str(out))
+    revision = ("--spec-version", version) if version is not None else ()
+    arguments = ("server", "--url", url, *chosen, *revision, "--output-dir", str(out))
     out.mkdir(parents=True)
     log = out / "suite.log"
     with log.open("wb") as printed:

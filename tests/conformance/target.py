@@ -31,11 +31,18 @@ class TargetError(Exception):
 @asynccontextmanager
 async def sdk_server(folder: Path, *era: str) -> AsyncGenerator[str]:
     """Start the fixture under the SDK's HTTP server, in both eras or in one, and yield its URL."""
+    async with fixture_server(folder, "tests.conformance.sdk_server", *era) as url:
+        yield url
+
+
+@asynccontextmanager
+async def fixture_server(folder: Path, module: str, *arguments: str) -> AsyncGenerator[str]:
+    """Start a module that serves MCP on the port in its first argument, and yield its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     log = folder / LOG
     with log.open("wb") as printed:
-        command = (sys.executable, "-m", "tests.conformance.sdk_server", str(port), *era)
+        command = (sys.executable, "-m", module, str(port), *arguments)
         async with child_process(*command, env=_env(), stdout=printed, stderr=STDOUT) as process:
             await _wait_until_ready(url, process, log)
             yield url

@@ -22,6 +22,7 @@ from tests.faults.slow_clients import CLIENTS as SLOW_CLIENTS
 from tests.faults.slow_clients import ROUNDS as SLOW_ROUNDS
 from tests.faults.slow_clients import run_slow_clients
 from tests.faults.soak import plot, soak
+from tests.faults.task_kills import kill_task_replicas
 
 Outcome = tuple[bool, str]
 """Whether all limits were met, and the summary to print."""
@@ -31,6 +32,7 @@ ROUNDS = 1000
 SECONDS = 1800.0
 CLIENTS = 200
 REPLICA_SECONDS = 60.0
+TASKS = 200
 MAX_RESPONSE_SECONDS = 12.0
 """Limit on the duration of a call while a dependency of the gateway fails."""
 MAX_RECOVERY_SECONDS = 10.0
@@ -131,6 +133,16 @@ async def _kill_replica(folder: Path) -> Outcome:
     return passed, f"{summary}, recovered after {result.recovered:.1f} s {result.failed[:3] or ''}"
 
 
+async def _tasks_killed(folder: Path) -> Outcome:
+    result = await kill_task_replicas(folder, TASKS, kills=3)
+    summary = (
+        f"{result.tasks} tasks, {result.kills} kills: {result.completed} completed, {result.failed} failed honestly,"
+        f" {result.taken_over} taken over, {result.repeated} idempotent calls repeated, {len(result.problems)} problems"
+    )
+    passed = not result.problems and result.completed + result.failed == result.tasks and result.taken_over > 0
+    return passed, f"{summary} {result.problems[:3] or ''}"
+
+
 async def _hostile_tenant(folder: Path) -> Outcome:
     result = await run_hostile_tenant(folder)
     passed = not result.failed and result.p50 <= 1.5 and result.refused > 0
@@ -174,6 +186,7 @@ def scenarios(rounds: int, clients: int, calls: int) -> dict[str, Scenario]:
         "replicas-rolling": _restart(plain_site),
         "replicas-chart": _restart(chart_site),
         "replicas-killed": _kill_replica,
+        "tasks-killed": _tasks_killed,
         "soak": _soak(calls),
     }
 

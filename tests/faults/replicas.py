@@ -81,7 +81,7 @@ def plain_site(folder: Path) -> Iterator[Site]:
             command = [str(COMMAND), "serve", "--port", str(port)]
             return subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=log)
 
-    ports = [_free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(3)]
     try:
         yield Site([Replica(port, partial(serve, port)) for port in ports], key)
     finally:
@@ -244,7 +244,7 @@ def _auth(key: str) -> Json:
     return {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return bound.getsockname()[1]

@@ -23,8 +23,8 @@ COMMAND: Final = Path(sys.prefix) / "bin" / "gatehouse"
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
 FILE: Final = "gatehouse.yaml"
-TIMEOUT: Final = 180.0
-"""Maximum seconds to wait for a condition on a busy machine."""
+TIMEOUT: Final = 30.0
+"""Maximum seconds to wait for a condition: twenty times the CPU time of a start."""
 
 CORE: Final[Json] = {"core": {"module": "backends.core"}}
 """The smallest backend."""

@@ -53,8 +53,14 @@ class HandshakeClient:
     @asynccontextmanager
     async def call(self, at: Running, id: int, tool: str, arguments: Json | None = None) -> AsyncIterator[Events]:
         """Call a tool and stream its response."""
-        message = {"jsonrpc": "2.0", "id": id, "method": "tools/call"}
-        message["params"] = {"name": tool, "arguments": arguments or {}, "_meta": {"progressToken": id}}
+        params = {"name": tool, "arguments": arguments or {}, "_meta": {"progressToken": id}}
+        async with self.send(at, id, "tools/call", params) as events:
+            yield events
+
+    @asynccontextmanager
+    async def send(self, at: Running, id: int, method: str, params: Json) -> AsyncIterator[Events]:
+        """Send a request and stream its response."""
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         async with self._http.stream("POST", at.url, json=message, headers=self._headers) as response:
             yield Events(response)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.state.audit_chain import AuditKey
 from gateway.state.audit_sqlite import SqliteAuditTables, migrate_file
 from tests.flows.process import run as command
 from tests.flows.process import write_settings
@@ -29,7 +30,7 @@ def otlp(collector: Any) -> dict[str, Any]:
 
 
 async def read_records(folder: Path) -> list[dict[str, Any]]:
-    file = SqliteAuditTables(await migrate_file(folder))
+    file = SqliteAuditTables(await migrate_file(folder), AuditKey(b""))
     try:
         return list(file.records())
     finally:

@@ -10,7 +10,9 @@ from urllib.parse import parse_qsl
 
 from playwright.async_api import Page
 
+from tests.flows.test_company_sign_in import options
 from tests.peers.browser import scriptless_page
+from tests.peers.company import company_provider
 from tests.peers.oauth_flow import OAuthTestClient, pkce_pair
 
 PICTURES = os.environ.get("GATEHOUSE_PICTURES")
@@ -87,3 +89,55 @@ async def test_sign_in_page_cannot_be_framed_by_another_site(start: Any) -> None
         frame = page.frame("inner")
         assert frame is not None
         assert "Sign in" not in await frame.content()
+
+
+async def test_user_consents_and_signs_in_at_the_company(start: Any) -> None:
+    with company_provider(strict=True) as provider:
+        provider.order(user="alice", groups=["dev"])
+        async with (
+            start(**options(provider)) as gateway,
+            callback_server() as (callback, callback_query),
+            scriptless_page() as page,
+        ):
+            client = await OAuthTestClient.register(gateway.base, callback, client_name="Claude Code")
+            verifier, challenge = pkce_pair()
+            console_errors: list[str] = []
+            page.on("console", lambda message: console_errors.append(message.text) if message.type == "error" else None)
+            await page.goto(client.authorization_url(challenge))
+            assert await page.get_by_role("heading").text_content() == "Allow Claude Code?"
+            await _take_screenshot(page, "provider-consent")
+            await page.get_by_role("button", name="Allow and sign in with Company").click()
+            await page.wait_for_url(f"{provider.issuer}/**")
+            await page.locator("input[name=login]").fill("alice")
+            await page.locator("input[name=password]").fill("anything")
+            await page.locator("button[type=submit]").click()
+            await page.locator("button[type=submit]").click()
+            answer = await asyncio.wait_for(callback_query, 10)
+            token = (await client.redeem(answer["code"], verifier)).json()
+            assert (await gateway.as_(token["access_token"]).post("tools/list")).status_code == 200
+            # Another client of the same browser: consent again, without a visit to the provider.
+            await page.goto(client.authorization_url(challenge))
+            assert await page.get_by_role("button", name="Allow").count() == 1
+            await page.get_by_role("button", name="Use another account").click()
+            await page.get_by_role("button", name="Allow and sign in with Company").click()
+            await page.wait_for_url(f"{provider.issuer}/**")
+            assert await page.locator("input[name=login]").count() == 1
+            assert [text for text in console_errors if "Content Security Policy" in text] == []
+
+
+async def test_user_without_access_reads_whom_to_ask(start: Any) -> None:
+    with company_provider() as provider:
+        provider.order(user="eve", groups=["visitors"])
+        async with start(**options(provider)) as gateway, scriptless_page() as page:
+            client = await OAuthTestClient.register(gateway.base)
+            await page.goto(client.authorization_url(pkce_pair()[1]))
+            await page.get_by_role("button", name="Allow and sign in with Company").click()
+            await page.wait_for_url(f"{provider.issuer}/**")
+            await page.locator("input[name=login]").fill("eve")
+            await page.locator("input[name=password]").fill("anything")
+            await page.locator("button[type=submit]").click()
+            await page.locator("button[type=submit]").click()
+            await page.wait_for_url(f"{gateway.base}/**")
+            assert await page.get_by_role("heading").text_content() == "Access refused"
+            assert "Ask it@example.com." in (await page.locator("main").text_content() or "")
+            await _take_screenshot(page, "provider-refused")

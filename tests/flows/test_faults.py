@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.many_clients import call_all
 from tests.faults.server_kills import SERVER, Target, run_rounds
+from tests.faults.task_kills import kill_task_replicas
 from tests.flows.killable_server import killable_server
 
 CHILD = {"command": sys.executable, "args": ["-I", "-S", SERVER, "handshake"]}
@@ -42,3 +43,10 @@ async def test_clients_with_identical_ids_and_tokens_each_get_their_own_messages
             result = await call_all(gateway.url, keys, transport)
         assert result.misdelivered == 0
         assert (result.progress, result.logs) == (2 * result.calls, 2 * result.calls)
+
+
+async def test_tasks_of_a_killed_replica_are_taken_over_or_fail_honestly(tmp_path: Path) -> None:
+    result = await kill_task_replicas(tmp_path, 40, kills=1, replicas=2)
+    assert result.problems == []
+    assert result.completed + result.failed == result.tasks
+    assert result.taken_over > 0

@@ -202,6 +202,8 @@ OPEN = {
     "/authorize",
     "/token",
     "/register",
+    "/oauth/callback/{provider}",  # end of the sign-in at a provider; shows an error without a pending sign-in
+    "/oauth/logout/{provider}",  # verifies the provider's signed logout token
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
@@ -228,8 +230,9 @@ def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
 async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticated_requests(start: Any) -> None:
     modules: dict[str, Any] = {name: {"module": f"backends.{name}"} for name in ("core", "roblox", "godot")}
     modules["roblox"]["options"] = {"bridge_enabled": True}
-    async with start(auth=FREE, backends=modules) as gateway:
-        routes, sockets = _routes(gateway.app.plain_routes.routes)
+    provider = {"preset": "github", "client_id": "c", "rules": [{"group": "*"}]}
+    async with start(auth={**FREE, "providers": {"github": provider}}, backends=modules) as gateway:
+        routes, sockets = _routes(gateway.app.plain_routes.build().routes)
         for route in gateway.app.module_routes.served():
             if isinstance(route, HttpRoute):
                 routes.setdefault(route.path, set()).add(route.method)
@@ -237,7 +240,7 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
                 sockets.append(route.path)
         assert len(routes) > 10
         assert "/bridge/godot" in sockets
-        assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics"} <= routes.keys()
+        assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics", "/scim/v2/{path:path}"} <= routes.keys()
         unknown_key = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, timeout=30) as http:
             for path, methods in routes.items():
@@ -267,7 +270,7 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
 
 async def test_threat_37_every_operator_route_requires_the_admin_scope(start: Any) -> None:
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
-        routes, _ = _routes(gateway.app.plain_routes.routes)
+        routes, _ = _routes(gateway.app.plain_routes.build().routes)
         operator_routes = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
         assert len(operator_routes) > 2
         # The call and write scopes do not include administration.

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.peers import npm
+from tests.peers.company import CompanyUser, company_provider
 from tests.peers.oauth_flow import BrowserUser
 
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
@@ -67,18 +68,7 @@ def _callback() -> str:
 async def test_the_inspector_registers_signs_in_and_calls(start: Any, tmp_path: Path, era: str) -> None:
     async with start(backends=BACKENDS, auth=RATES) as gateway:
         user = BrowserUser(code=await gateway.app.identity.create_sign_in_code())
-        async with inspector(gateway.url, era, tmp_path, "--callback-url", _callback()) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            output = ""
-            while line := (await process.stderr.readline()).decode():
-                output += line
-                if (page := _PAGE.search(line)) is not None:
-                    parameters = await user.visit(page[0])
-                    async with httpx.AsyncClient(verify=False, trust_env=False) as browser:
-                        await browser.get(parameters.pop("to"), params=parameters)
-            answer = await process.stdout.read()
-            assert await process.wait() == 0, output
+        answer = await _call_by_inspector(gateway, user, tmp_path, era)
         assert json.loads(answer)["result"]["structuredContent"] == {"result": "saved x"}
         assert any("Allow MCP Inspector?" in page.text for page in user.pages), [page.text for page in user.pages]
         # The call was authenticated by the token of the registered client.
@@ -86,6 +76,35 @@ async def test_the_inspector_registers_signs_in_and_calls(start: Any, tmp_path: 
         assert len(registered) == 1
         lines = [json.loads(line) for line in gateway.log.getvalue().splitlines()]
         assert [line["principal"] for line in lines if line.get("target") == "lab.save"] == ["default/user:owner"]
+
+
+async def _call_by_inspector(gateway: Any, user: Any, folder: Path, era: str) -> bytes:
+    """Call a tool with the Inspector, sign in as the user on the page that it opens, and return its output."""
+    async with inspector(gateway.url, era, folder, "--callback-url", _callback()) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output = ""
+        while line := (await process.stderr.readline()).decode():
+            output += line
+            if (page := _PAGE.search(line)) is not None:
+                parameters = await user.visit(page[0])
+                async with httpx.AsyncClient(verify=False, trust_env=False) as browser:
+                    await browser.get(parameters.pop("to"), params=parameters)
+        answer = await process.stdout.read()
+        assert await process.wait() == 0, output
+    return answer
+
+
+@pytest.mark.parametrize("variant", ["strict", "short"])
+async def test_the_inspector_signs_in_at_the_companys_provider(start: Any, tmp_path: Path, variant: str) -> None:
+    with company_provider(**{variant: True}) as provider:
+        entry = provider.settings(rules=[{"group": "*"}])
+        auth = {**RATES, "providers": {"company": entry}}
+        async with start(backends=BACKENDS, auth=auth, server={"port": provider.port}) as gateway:
+            user = CompanyUser(until="/oauth/callback")
+            answer = await _call_by_inspector(gateway, user, tmp_path, "modern")
+    assert json.loads(answer)["result"]["structuredContent"] == {"result": "saved x"}
+    assert "Allow MCP Inspector?" in user.pages[0].text
 
 
 async def test_inspector_without_credentials_reports_that_sign_in_is_required(start: Any, tmp_path: Path) -> None:

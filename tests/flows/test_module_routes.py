@@ -17,6 +17,7 @@ from gateway.edge.module_routes import RESERVED
 from gateway.settings import Settings, load
 from gateway.upstream.health import LoadError
 from tests.conftest import Running
+from tests.credential_clock import HOUR, expire_credentials, wait_for_streams
 from tests.flows.fixtures import sensors
 
 MODULE = "tests.flows.fixtures.sensors"
@@ -177,9 +178,11 @@ async def test_revoked_credential_ends_the_socket_and_the_held_request(gateway: 
 
 
 async def test_expired_credential_ends_the_socket_and_the_held_request(gateway: Running) -> None:
-    key = await sensor_key(gateway, expires=time.time() + 1.0)
+    key = await sensor_key(gateway, expires=time.time() + HOUR)
     async with http_client(gateway, key) as http, socket(gateway, key) as live:
         holding = asyncio.create_task(http.get("/sensors/hall/hold"))
+        await wait_for_streams(gateway.app, 2)
+        expire_credentials(gateway.app)
         async with asyncio.timeout(WITHIN):
             assert await close_code(live) == 1001
             await holding
@@ -281,7 +284,7 @@ async def test_conflicting_and_reserved_paths_are_load_errors_and_change_nothing
 
 
 async def test_reserved_paths_cover_all_routes_of_the_gateway(gateway: Running) -> None:
-    included: list[Any] = list(gateway.app.plain_routes.routes)
+    included: list[Any] = list(gateway.app.plain_routes.build().routes)
     own = {each.path.split("/")[1] for router in included for each in router.original_router.routes}
     assert own <= RESERVED
     assert {"api", "console", "oauth", "metrics"} <= own

@@ -33,7 +33,7 @@ async def test_calls_are_audited_in_the_database_and_verified_by_the_audit_comma
     start: Start, postgres_url: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "g.yaml"
-    config.write_text(f"database: {{url: '{postgres_url}'}}\ndata_dir: {tmp_path}\n")
+    config.write_text(f"database: {{url: '{postgres_url}'}}\ndata_dir: {tmp_path}/data\n")
     async with start(database={"url": postgres_url}, backends=BACKENDS) as gateway:
         admin = await gateway.new_key(subject="op", scopes=("mcp:admin",))
         for _ in range(5):
@@ -48,7 +48,7 @@ async def test_calls_are_audited_in_the_database_and_verified_by_the_audit_comma
         assert done.exit_code == 0, done.output
         return done.output
 
-    assert await asyncio.to_thread(command, "verify") == "5 records verified\n"
+    assert await asyncio.to_thread(command, "verify") == "5 records verified, 1 anchors\n"
     assert len((await asyncio.to_thread(command, "export", "--tenant", "default")).splitlines()) == 5
     assert await asyncio.to_thread(command, "export", "--tenant", "other") == ""
     assert not list(tmp_path.rglob("audit.db"))

@@ -21,6 +21,9 @@ EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "2026.8.31")
 """The reference server with all MCP features, of the handshake era."""
 FILESYSTEM: Final = ("@modelcontextprotocol/server-filesystem", "2026.8.31")
 MEMORY: Final = ("@modelcontextprotocol/server-memory", "2026.8.31")
+THINKING: Final = ("@modelcontextprotocol/server-sequential-thinking", "2026.8.31")
+PLAYWRIGHT: Final = ("@playwright/mcp", "0.0.83")
+"""Drives a browser. Its entry point is `cli.js`."""
 
 AXE: Final = ("axe-core", "4.14.0")
 """Checks pages for accessibility problems."""

@@ -18,6 +18,9 @@ from tests.prerequisites import skip_or_fail
 from tests.repo.command_server import CLIENT
 from tests.repo.documents import README, ROOT, blocks, find_block
 
+TIMEOUT = 60
+"""Maximum seconds of one block of a document: ten times the CPU time of the longest one."""
+
 
 @dataclass(frozen=True)
 class Terminal:
@@ -27,7 +30,7 @@ class Terminal:
     environment: dict[str, str]
 
     def run(self, text: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self._shell(text), **self._options(), stdout=subprocess.PIPE, timeout=180)
+        return subprocess.run(self._shell(text), **self._options(), stdout=subprocess.PIPE, timeout=TIMEOUT)
 
     @contextmanager
     def serve(self, text: str) -> Iterator["Served"]:

@@ -15,7 +15,6 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 ARGUMENTS: Final = ("depth", "direction", "predicates")
-MAX_DEPTH: Final = 6
 MAX_NAMES: Final = 2_000
 """Maximum number of names visited: bounds the work of one call in a dense graph."""
 _DEFAULT_LIMIT: Final = 50

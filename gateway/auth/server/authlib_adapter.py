@@ -20,6 +20,7 @@ from gateway.auth.server.refresh_tokens import RefreshRejected, RefreshTokens
 from gateway.auth.tokens import ProtectedResources
 from gateway.auth.users import User, Users
 from gateway.contract import Json
+from gateway.contract.caller import APPROVE
 
 T = TypeVar("T")
 
@@ -88,7 +89,9 @@ class AuthlibAdapter:
     def allowed_scopes(self, client: RegisteredClient, requested: str | None) -> str:
         """Return the requested scopes that the client may have; the default scopes if none remain."""
         permitted = frozenset(client.scopes) if client.service or client.first_party else self.all_scopes
-        scopes = [scope for scope in (requested or "").split() if scope in permitted]
+        # Only the console, where a person decides, may approve calls on a user's behalf.
+        withheld = () if client.first_party else (APPROVE,)
+        scopes = [scope for scope in (requested or "").split() if scope in permitted and scope not in withheld]
         return " ".join(dict.fromkeys(scopes or [scope for scope in self.default_scopes if scope in permitted]))
 
     def resolve_resource(self, requested: Sequence[str]) -> str | None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from gateway.auth.browser_sessions import SESSION_SECONDS, BrowserSessions
+from gateway.auth.browser_sessions import SESSION_SECONDS, BrowserSessions, UserKey
+from gateway.auth.providers.identity import SignInRefused
+from gateway.auth.providers.signin import ProviderSignIn
 from gateway.auth.server import pages
 from gateway.auth.server.authlib_core import AuthlibServer, AuthorizationRejected, OAuthResponse, add_issuer
 from gateway.auth.server.authlib_types import Pairs
@@ -62,11 +64,16 @@ class AuthorizationServer:
         redirects: Sequence[str],
         first_party_redirects: Iterable[str] = (),
         describe_scope: Callable[[str], tuple[str, str]],
+        providers: ProviderSignIn | None = None,
+        token_owner: Callable[[str], Awaitable[UserKey | None]] | None = None,
     ) -> None:
         """`redirects` are redirect URIs that the operator allows; `first_party_redirects` belong to the gateway.
 
-        `describe_scope` returns a title and a detail for the consent page.
+        `describe_scope` returns a title and a detail for the consent page. `providers` signs users in at identity
+        providers; `token_owner` returns the user of a refresh token, whom the provider must confirm.
         """
+        self._providers = providers
+        self._token_owner = token_owner
         self._describe_scope = describe_scope
         self._public_url = public_url
         self._local = local
@@ -90,6 +97,7 @@ class AuthorizationServer:
         if repeated := _repeated_parameter(form):
             return _error_response(400, "invalid_request", f"Multiple '{repeated}' in request.")
         await self._prefetch_clients(dict(form), address)
+        await self._confirm_owner(dict(form))
         return await self._threads(self._core.token_response, self._core.build_request("POST", form, headers))
 
     async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> OAuthResponse:
@@ -113,14 +121,14 @@ class AuthorizationServer:
         pending = await self._pending_authorization(query, address)
         if not isinstance(pending, PendingAuthorization):
             return pending
-        user = await self._browsers.find_user(cookies.get(self.cookie))
+        user = await self._current_user(cookies.get(self.cookie))
         if user is None:
             return await self._sign_in_page(pending, query, cookies)
         if pending.client.first_party:
             return await self._complete(pending, user, allow=True)
         scopes = [scope for scope in pending.request.scopes.split() if scope in user.scopes]
         csrf = self._forms.token(cookies[self.cookie], query)
-        endpoint = pending.request.resource.removeprefix(self._public_url)
+        endpoint = self._endpoint(pending)
         user_key = (user.tenant, user.subject)
         described = [(scope, *self._describe_scope(scope)) for scope in scopes]
         page = pages.consent_page(pending.client, pending.request.redirect_uri, described, user_key, endpoint, csrf)
@@ -134,18 +142,23 @@ class AuthorizationServer:
         if not isinstance(pending, PendingAuthorization):
             return pending
         session = cookies.get(self.cookie)
-        user = await self._browsers.find_user(session)
+        user = await self._current_user(session)
         secret = session if user is not None else cookies.get(self._forms.cookie)
         if not self._forms.verify(form.get("csrf", ""), secret, query):
             return _html_response(
                 pages.error_page("This page has expired. Return to the application and start again."), 400
             )
+        if user is None and form.get("what") == "provider":
+            return await self._leave_for_provider(pending, query, form, cookies)
         if user is None:
             return await self._submit_sign_in(pending, query, form, cookies, address)
         if form.get("what") == "leave":
             assert session is not None
             await self._browsers.sign_out(session)
-            return self._redirect_to_authorize(query, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
+            again = [(name, value) for name, value in query if name != "prompt"]
+            if user.valid_until is not None:
+                again.append(("prompt", "login"))  # the provider would sign the same user in silently
+            return self._redirect_to_authorize(again, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
         return await self._complete(pending, user, allow=form.get("decision") == "allow")
 
     async def sign_out(self, cookies: Mapping[str, str]) -> list[str]:
@@ -154,7 +167,84 @@ class AuthorizationServer:
             await self._browsers.sign_out(session)
         return [f"{self.cookie}=; Max-Age=0{self._cookie_end}"]
 
+    # ---- routes for identity providers
+
+    async def provider_callback(
+        self, provider: str, response: Pairs, cookies: Mapping[str, str], address: str
+    ) -> OAuthResponse:
+        """Handle the redirect of a provider: sign the user in and complete the request that was consented to."""
+        if self._providers is None:
+            return _html_response(pages.error_page("No identity provider is configured."), 404)
+        if _repeated_parameter(response):
+            return _html_response(pages.error_page("The identity provider sent a parameter more than once."), 400)
+        try:
+            finished = await self._providers.finish(provider, dict(response), cookies.get(self._forms.cookie, ""))
+        except SignInRefused as refused:
+            return _html_response(pages.refused_page(str(refused)), 403)
+        pending = await self._pending_authorization(finished.query, address)
+        user = await self._providers.find_user(finished.user)
+        if not isinstance(pending, PendingAuthorization) or user is None:
+            return pending if not isinstance(pending, PendingAuthorization) else self._expired_page()
+        seconds = min(SESSION_SECONDS, self._providers.session_seconds)
+        secret = await self._browsers.sign_in(finished.user, seconds)
+        status, headers, body = await self._complete(pending, user, allow=True)
+        cookie = f"{self.cookie}={secret}; Max-Age={int(seconds)}{self._cookie_end}"
+        return status, [*headers, ("set-cookie", cookie)], body
+
+    async def provider_logout(self, provider: str, form: Mapping[str, str]) -> OAuthResponse:
+        """Handle a logout token of a provider (OpenID Connect Back-Channel Logout)."""
+        if self._providers is None:
+            return _error_response(404, "invalid_request", "No identity provider is configured.")
+        try:
+            await self._providers.log_out(provider, form.get("logout_token", ""))
+        except SignInRefused as refused:
+            return _error_response(400, "invalid_request", str(refused))
+        return 200, [_NO_STORE], {}
+
     # ---- steps
+
+    async def _current_user(self, session: str | None) -> User | None:
+        """Return the user of a session, if the provider of that user confirmed it recently."""
+        user = await self._browsers.find_user(session)
+        if user is None or self._providers is None or user.valid_until is None:
+            return user
+        recent = self._providers.recheck_seconds
+        try:
+            confirmed = await self._providers.confirm((user.tenant, user.subject), max_age=recent)
+        except Fault:  # unreachable for too long: the user may choose another way to sign in
+            return None
+        return await self._browsers.find_user(session) if confirmed else None
+
+    async def _confirm_owner(self, form: Mapping[str, str]) -> None:
+        """Ask the provider about the user of a refresh token before it is used.
+
+        A refused user has no access afterwards, so that the refresh is rejected. Raises `Fault(UNAVAILABLE)`.
+        """
+        if self._providers is None or self._token_owner is None or form.get("grant_type") != "refresh_token":
+            return
+        owner = await self._token_owner(form.get("refresh_token", ""))
+        if owner is not None:
+            await self._providers.confirm(owner)
+
+    async def _leave_for_provider(
+        self, pending: PendingAuthorization, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> OAuthResponse:
+        if form.get("decision") == "deny":
+            return self._with_issuer(*await self._threads(self._core.complete_authorization, pending.grant, None))
+        name = form.get("provider", "")
+        try:
+            if self._providers is None:
+                raise SignInRefused("No identity provider is configured.")
+            url = await self._providers.begin(name, query, cookies.get(self._forms.cookie, ""))
+        except SignInRefused as refused:
+            return await self._sign_in_page(pending, query, cookies, str(refused))
+        return _html_response(pages.leaving_page(dict(self._providers.labels)[name], url))
+
+    def _endpoint(self, pending: PendingAuthorization) -> str:
+        return pending.request.resource.removeprefix(self._public_url)
+
+    def _expired_page(self) -> OAuthResponse:
+        return _html_response(pages.refused_page("Your access ended while you signed in. Start again."), 403)
 
     async def _pending_authorization(self, query: Pairs, address: str) -> PendingAuthorization | OAuthResponse:
         """Return the validated request, or an error response.
@@ -193,7 +283,20 @@ class AuthorizationServer:
         secret, cookie = self._forms.secret(cookies)
         csrf = self._forms.token(secret, query)
         codes, passwords = await self._sign_in.available_methods()
-        page = pages.sign_in_page(pending.client, csrf, codes=codes, passwords=passwords, error=error, name=name)
+        if self._providers is None:
+            page = pages.sign_in_page(pending.client, csrf, codes=codes, passwords=passwords, error=error, name=name)
+        else:
+            page = pages.provider_page(
+                pending.client,
+                pending.request.redirect_uri,
+                [(scope, *self._describe_scope(scope)) for scope in pending.request.scopes.split()],
+                self._endpoint(pending),
+                self._providers.labels,
+                csrf,
+                passwords=passwords,
+                error=error,
+                name=name,
+            )
         status, headers, body = _html_response(page)
         if cookie is not None:
             headers.append(("set-cookie", cookie + self._cookie_end))

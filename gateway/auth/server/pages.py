@@ -42,6 +42,7 @@ button.go{background:var(--go);border-color:var(--go);color:#fff}
 .row{display:flex;gap:.75rem;margin-top:1.25rem}form.again{margin-top:1rem;text-align:center}
 form.again button{border:0;width:auto;padding:.2rem;color:var(--dim);font-weight:400;font-size:.9rem;background:none;
 text-decoration:underline}
+details{margin-top:1rem}summary{cursor:pointer;color:var(--dim);font-size:.9rem}
 a{color:inherit}hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
 """
 
@@ -77,29 +78,74 @@ def sign_in_page(
     """Build the sign-in page with a code form, a password form, or both."""
     forms: list[str] = []
     if codes:
-        forms.append(
-            f'<form method="post">{_hidden_fields(csrf, "code")}'
-            '<label for="code">Code from the terminal</label>'
-            '<input id="code" name="code" class="code" autocomplete="one-time-code" autocapitalize="characters" '
-            'spellcheck="false" maxlength="16" required autofocus placeholder="XXXXX-XXXXX">'
-            '<p class="dim">Gatehouse prints a code when it starts. '
-            "To get a new one, run <code>gatehouse user code</code>.</p>"
-            '<div class="row"><button class="go">Sign in</button></div></form>'
-        )
+        forms.append(_code_form(csrf, _LOCAL_CODE, autofocus=True))
     if passwords:
-        focus = "" if codes else " autofocus"
-        forms.append(
-            f'<form method="post">{_hidden_fields(csrf, "password")}'
-            f'<label for="name">Name</label><input id="name" name="name" autocomplete="username" maxlength="200" '
-            f'autocapitalize="none" spellcheck="false" required value="{escape(name)}"{focus}>'
-            '<label for="password">Password</label><input id="password" name="password" type="password" '
-            'autocomplete="current-password" maxlength="1024" required>'
-            '<div class="row"><button class="go">Sign in</button></div></form>'
-        )
+        forms.append(_password_form(csrf, name, autofocus=not codes))
     alert = f'<p class="bad" role="alert">{escape(error)}</p>' if error else ""
     purpose = "is for operators of this gateway." if client.first_party else "requests access to your tools."
     body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {purpose}</p>{alert}{'<hr>'.join(forms)}"
     return HtmlPage(_page("Sign in", body), ("'self'",))
+
+
+def provider_page(
+    client: RegisteredClient,
+    redirect_uri: str,
+    scopes: Iterable[tuple[str, str, str]],
+    endpoint: str,
+    providers: Sequence[tuple[str, str]],
+    csrf: str,
+    *,
+    passwords: bool,
+    error: str | None = None,
+    name: str = "",
+) -> HtmlPage:
+    """Build the consent page of a browser that is not signed in, with a button for each provider (name and label).
+
+    It precedes every redirect to a provider: a provider that signs the user in silently would otherwise give any client
+    access.
+    """
+    alert = f'<p class="bad" role="alert">{escape(error)}</p>' if error else ""
+    verb = "Sign in with" if client.first_party else "Allow and sign in with"
+    buttons = "".join(
+        f'<div class="row"><button class="go" name="provider" value="{escape(provider)}">{verb} {escape(label)}'
+        "</button></div>"
+        for provider, label in providers
+    )
+    deny = "" if client.first_party else '<div class="row"><button name="decision" value="deny">Deny</button></div>'
+    form = f'<form method="post">{_hidden_fields(csrf, "provider")}{buttons}{deny}</form>'
+    if client.first_party:
+        head = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> is for operators of this gateway.</p>"
+    else:
+        head = _request_summary(client, redirect_uri, scopes, endpoint, [])
+    others = _password_form(csrf, name, autofocus=False) if passwords else ""
+    code = f"<details><summary>Use a sign-in code</summary>{_code_form(csrf, _OPERATOR_CODE)}</details>"
+    body = f"{head}{alert}{form}<hr>{others}{code}"
+    title = "Sign in" if client.first_party else "Allow access"
+    return HtmlPage(_page(title, body), ("'self'", *_form_targets(client, redirect_uri)))
+
+
+def _form_targets(client: RegisteredClient, redirect_uri: str) -> tuple[str, ...]:
+    return () if client.first_party else (form_action_source(redirect_uri),)
+
+
+def leaving_page(label: str, url: str) -> HtmlPage:
+    """Build the page that leads to a provider.
+
+    It is a page and not a redirect of the form: browsers apply `form-action` to every further redirect of a form, and
+    a provider may redirect to hosts that the gateway does not know.
+    """
+    address = escape(url)
+    body = (
+        f"<h1>Continue to {escape(label)}</h1>"
+        f'<p><a href="{address}" rel="noreferrer">Continue if nothing happens.</a></p>'
+    )
+    refresh = f'<meta http-equiv="refresh" content="0;url={address}">'
+    return HtmlPage(_page("Sign in", body, refresh))
+
+
+def refused_page(message: str) -> HtmlPage:
+    """Build the page for a user whom the provider or the rules refuse."""
+    return HtmlPage(_page("Access refused", f"<h1>Access refused</h1><p>{escape(message)}</p>"))
 
 
 def consent_page(
@@ -113,20 +159,8 @@ def consent_page(
     """Build the consent page: client, redirect target, endpoint and requested scopes (name, title and detail)."""
     tenant, subject = user
     facts = [("Signed in as", subject if tenant == "default" else f"{subject} ({tenant})")]
-    if client.document:
-        facts.append(("Published by", client.document))
-    facts.append(("Redirects to", display_host(redirect_uri)))
-    facts.append(("Endpoint", endpoint))
-    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    permissions = "".join(_scope(*scope) for scope in scopes)
-    warning = (
-        '<p class="dim">This application runs on your computer, and its name is not verified. '
-        "Continue only if you have just started it.</p>"
-        if is_loopback(redirect_uri)
-        else ""
-    )
     body = (
-        f"<h1>Allow {escape(client.name)}?</h1>{warning}<dl>{rows}</dl><p>It will be able to:</p><ul>{permissions}</ul>"
+        f"{_request_summary(client, redirect_uri, scopes, endpoint, facts)}"
         f'<form method="post">{_hidden_fields(csrf, "consent")}<div class="row">'
         '<button name="decision" value="deny">Deny</button>'
         '<button class="go" name="decision" value="allow">Allow</button></div></form>'
@@ -148,6 +182,59 @@ def error_page(message: str, continue_url: str = "") -> HtmlPage:
     return HtmlPage(_page("Authorization failed", body))
 
 
+def _request_summary(
+    client: RegisteredClient,
+    redirect_uri: str,
+    scopes: Iterable[tuple[str, str, str]],
+    endpoint: str,
+    facts: Sequence[tuple[str, str]],
+) -> str:
+    published = [("Published by", client.document)] if client.document else []
+    shown = [*facts, *published, ("Redirects to", display_host(redirect_uri)), ("Endpoint", endpoint)]
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in shown)
+    permissions = "".join(_scope(*scope) for scope in scopes)
+    warning = (
+        '<p class="dim">This application runs on your computer, and its name is not verified. '
+        "Continue only if you have just started it.</p>"
+        if is_loopback(redirect_uri)
+        else ""
+    )
+    return (
+        f"<h1>Allow {escape(client.name)}?</h1>{warning}<dl>{rows}</dl><p>It will be able to:</p><ul>{permissions}</ul>"
+    )
+
+
+_LOCAL_CODE: Final = "Gatehouse prints a code when it starts. To get a new one, run <code>gatehouse user code</code>."
+_OPERATOR_CODE: Final = (
+    "For administrators, if the identity provider cannot be used. "
+    "<code>gatehouse signin-code --admin</code> prints one on the gateway's machine."
+)
+
+
+def _code_form(csrf: str, hint: str, *, autofocus: bool = False) -> str:
+    focus = " autofocus" if autofocus else ""
+    return (
+        f'<form method="post">{_hidden_fields(csrf, "code")}'
+        '<label for="code">Code from the terminal</label>'
+        '<input id="code" name="code" class="code" autocomplete="one-time-code" autocapitalize="characters" '
+        f'spellcheck="false" maxlength="16" required{focus} placeholder="XXXXX-XXXXX">'
+        f'<p class="dim">{hint}</p>'
+        '<div class="row"><button class="go">Sign in</button></div></form>'
+    )
+
+
+def _password_form(csrf: str, name: str, *, autofocus: bool) -> str:
+    focus = " autofocus" if autofocus else ""
+    return (
+        f'<form method="post">{_hidden_fields(csrf, "password")}'
+        f'<label for="name">Name</label><input id="name" name="name" autocomplete="username" maxlength="200" '
+        f'autocapitalize="none" spellcheck="false" required value="{escape(name)}"{focus}>'
+        '<label for="password">Password</label><input id="password" name="password" type="password" '
+        'autocomplete="current-password" maxlength="1024" required>'
+        '<div class="row"><button class="go">Sign in</button></div></form>'
+    )
+
+
 def _scope(scope: str, title: str, detail: str) -> str:
     return f"<li>{escape(title)}<small>{escape(detail)} <code>{escape(scope)}</code></small></li>"
 
@@ -156,9 +243,9 @@ def _hidden_fields(csrf: str, what: str) -> str:
     return f'<input type="hidden" name="csrf" value="{escape(csrf)}"><input type="hidden" name="what" value="{what}">'
 
 
-def _page(title: str, body: str) -> str:
+def _page(title: str, body: str, head: str = "") -> str:
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)} · Gatehouse</title><style>{_STYLE}</style></head>"
         f'<body><main><p class="brand">Gatehouse</p><div class="card">{body}</div></main></body></html>'

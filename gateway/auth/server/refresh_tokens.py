@@ -134,6 +134,12 @@ class RefreshTokens:
             row = (await connection.execute(_FIND, {"digest": _digest(token)})).one_or_none()
         return None if row is None else (row.family, row.client)
 
+    async def find_owner(self, token: str) -> tuple[str, str] | None:
+        """Return tenant and subject of a token that was not used yet; None if there is no such token."""
+        async with self._database.reading() as connection:
+            row = (await connection.execute(_FIND, {"digest": _digest(token)})).one_or_none()
+        return None if row is None or row.rotated_at is not None else (row.tenant, row.subject)
+
     async def revoke_family(self, family: str) -> None:
         """Revoke every token of a family. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:

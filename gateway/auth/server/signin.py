@@ -30,17 +30,31 @@ class FailureCounter(Protocol):
 
 
 class SignIn:
-    def __init__(self, users: Users, browsers: BrowserSessions, failures: FailureCounter, *, local: bool) -> None:
+    def __init__(
+        self,
+        users: Users,
+        browsers: BrowserSessions,
+        failures: FailureCounter,
+        *,
+        local: bool,
+        codes: bool | None = None,
+        passwords: bool = True,
+    ) -> None:
+        """By default, a code is accepted on a loopback gateway only."""
         self._users = users
         self._browsers = browsers
         self._failures = failures
         self._local = local
+        self._codes = local if codes is None else codes
+        self._passwords = passwords
 
     async def available_methods(self) -> tuple[bool, bool]:
         """Return whether codes are accepted, and whether passwords are."""
+        if not self._passwords:
+            return self._codes, False
         if not self._local:
-            return False, True
-        return True, any(user.has_password for user in await self._users.list())
+            return self._codes, True
+        return self._codes, any(user.has_password for user in await self._users.list())
 
     async def attempt(self, form: Mapping[str, str], address: str) -> tuple[str, str]:
         """Return tenant and subject of the user. Raises `Fault` with a message for the user."""
@@ -65,9 +79,11 @@ class SignIn:
         return user
 
     async def _check_code(self, code: str) -> tuple[str, str] | None:
-        return await self._browsers.use_code(code[:32]) if self._local else None
+        return await self._browsers.use_code(code[:32]) if self._codes else None
 
     async def _check_password(self, tenant: str, subject: str, form: Mapping[str, str]) -> tuple[str, str] | None:
+        if not self._passwords:
+            return None
         user = await self._users.check_password(tenant, subject, form.get("password", ""))
         return None if user is None else (user.tenant, user.subject)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from gateway.cli.doctor.storage import clock
 from gateway.contract import Json
 from gateway.errors import Fault
 from gateway.outbound import create_client as outbound_client
-from gateway.settings import IssuerSettings, Settings
+from gateway.settings import Settings
 
 _SECONDS: Final = 5.0
 
@@ -24,15 +24,30 @@ async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
     for position, entry in enumerate(settings.auth.issuers):
         part = f"auth.issuers.{position}"
         async with outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
-            async for finding in _issuer(part, entry, http):
+            async for finding in _issuer(part, entry.issuer, http):
                 yield finding
-        for tenant in sorted(entry.possible_tenants - set(settings.tenants)):
-            yield failed(part, f"assigns users to the unknown tenant {tenant}", f"add {tenant}: {{}} to tenants:")
+        for finding in _unknown_tenants(part, entry.possible_tenants, settings):
+            yield finding
+    for name, provider in settings.auth.providers.items():
+        part = f"auth.providers.{name}"
+        # GitHub has no discovery document, and that of several Entra directories names a placeholder.
+        if provider.preset != "github" and not provider.is_multi_tenant:
+            private = provider.allow_private
+            async with outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
+                async for finding in _issuer(part, provider.effective_issuer, http):
+                    yield finding
+        for finding in _unknown_tenants(part, frozenset(rule.tenant for rule in provider.rules), settings):
+            yield finding
 
 
-async def _issuer(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> AsyncIterator[DoctorFinding]:
+def _unknown_tenants(part: str, tenants: frozenset[str], settings: Settings) -> Iterator[DoctorFinding]:
+    for tenant in sorted(tenants - set(settings.tenants)):
+        yield failed(part, f"assigns users to the unknown tenant {tenant}", f"add {tenant}: {{}} to tenants:")
+
+
+async def _issuer(part: str, issuer: str, http: httpx.AsyncClient) -> AsyncIterator[DoctorFinding]:
     document, response, problem = None, None, ""
-    for where in metadata_urls(entry.issuer):
+    for where in metadata_urls(issuer):
         try:
             response = await http.get(where, headers={"Accept": "application/json"})
         except Fault as fault:
@@ -47,31 +62,31 @@ async def _issuer(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> 
             if private
             else "check that it runs and is reachable from this machine, or correct issuer"
         )
-        yield failed(part, f"{entry.issuer} is unreachable: {problem}", fix)
+        yield failed(part, f"{issuer} is unreachable: {problem}", fix)
         return
     if (date := response.headers.get("date")) is not None:
-        yield clock(entry.issuer, _parse_date(date) - time.time())
+        yield clock(issuer, _parse_date(date) - time.time())
     if document is None:
         yield failed(
-            part, f"{entry.issuer} has no discovery document", "set issuer to exactly the value of iss in its tokens"
+            part, f"{issuer} has no discovery document", "set issuer to exactly the value of iss in its tokens"
         )
-    elif document.get("issuer") != entry.issuer:
+    elif document.get("issuer") != issuer:
         name = document.get("issuer")
-        yield failed(part, f"the discovery document of {entry.issuer} names issuer {name}", f"set issuer: {name}")
+        yield failed(part, f"the discovery document of {issuer} names issuer {name}", f"set issuer: {name}")
     else:
-        yield await _keys(part, entry, http)
+        yield await _keys(part, issuer, http)
 
 
-async def _keys(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> DoctorFinding:
+async def _keys(part: str, issuer: str, http: httpx.AsyncClient) -> DoctorFinding:
     try:
-        found = await IssuerKeys(http, entry.issuer).count()
+        found = await IssuerKeys(http, issuer).count()
     except Fault:
         found = 0
     if found:
-        return passed(part, f"{entry.issuer} is reachable, {found} usable keys")
+        return passed(part, f"{issuer} is reachable, {found} usable keys")
     return failed(
         part,
-        f"{entry.issuer} publishes no usable key",
+        f"{issuer} publishes no usable key",
         "configure it to sign with ES256, or with RS256 and at least 2048 bits",
     )
 

@@ -21,11 +21,17 @@ SCOPE: Final = ADMIN
 
 
 class AdminAuthorization:
-    """Calls a handler with the authenticated operator and encodes its result or fault."""
+    """Calls a handler with the authenticated operator and encodes its result or fault.
 
-    def __init__(self, authenticate: Authenticate, gate: Gate | None = None) -> None:
+    One of `scopes` is required; by default `mcp:admin`.
+    """
+
+    def __init__(
+        self, authenticate: Authenticate, gate: Gate | None = None, scopes: tuple[str, ...] = (SCOPE,)
+    ) -> None:
         self._authenticate = authenticate
         self._gate = gate
+        self._scopes = scopes
 
     async def __call__(self, request: Request, answer: Callable[[Caller], Awaitable[object]]) -> Response:
         try:
@@ -48,12 +54,12 @@ class AdminAuthorization:
         headers = fold_headers(request.scope["headers"])
         caller = await self._authenticate(headers, request.client.host if request.client else "")
         check_audience(caller)
-        if SCOPE not in caller.scopes:
-            missing = {"missing_scopes": [SCOPE]}
+        if caller.scopes.isdisjoint(self._scopes):
+            scope = self._scopes[0]
             raise Fault(
                 Kind.DENIED,
-                f"This credential lacks the scope {SCOPE}. Create a key with it: gatehouse key create --scope {SCOPE}.",
-                details=missing,
+                f"This credential lacks the scope {scope}. Create a key with it: gatehouse key create --scope {scope}.",
+                details={"missing_scopes": [scope]},
             )
         return caller
 

@@ -26,7 +26,7 @@ class BackendHealth(BaseModel):
     """Current health of one backend."""
 
     namespace: str
-    kind: Literal["module", "http", "sse", "stdio"]
+    kind: Literal["module", "http", "sse", "stdio", "openapi"]
     state: Literal["unknown", "up", "failing", "down"] = Field(
         description="Not used yet; last call succeeded; last call failed; circuit breaker open."
     )

@@ -32,6 +32,7 @@ from gateway.upstream.http.sessions import MAX_SESSIONS, UpstreamSession, Upstre
 from gateway.upstream.http.target import HttpTarget
 from gateway.upstream.lists import ChangeListener
 
+_INVALID_PARAMS: Final = -32602
 RETRY_MS: Final = 1000
 OPEN_SECONDS: Final = 30.0
 POST_SECONDS: Final = 10.0
@@ -74,6 +75,8 @@ class LegacyHttp:
     async def request(self, request: LegacyRequest) -> Json:
         """Send a request in the principal's session. Opens a new session, once, if the server lost it."""
         session = self._sessions.get(request.session_key)
+        if request.session is not None:
+            return await self._request_in(request.session, session, request)
         try:
             if (
                 session is None
@@ -88,6 +91,24 @@ class LegacyHttp:
         except SessionForgotten as error:
             self._sessions.drop(request.session_key, error.session)
             return await self._request(request)
+
+    def session_of(self, session_key: SessionKey) -> str:
+        """Return the principal's session in a form that any replica can use; empty if it has none."""
+        session = self._sessions.get(session_key)
+        return f"{session.version} {session.id}" if session is not None and session.id is not None else ""
+
+    async def _request_in(self, pinned: str, current: UpstreamSession | None, request: LegacyRequest) -> Json:
+        """Send a request in a session that this or another replica has opened."""
+        version, _, id = pinned.partition(" ")
+        session = current if current is not None and current.id == id else None
+        if session is None:
+            session = UpstreamSession(self._read_stream, accepts_requests=False)
+            session.establish(id, version)
+        try:
+            return await self._exchange(session, request.method, request.params, request.handler, request.headers)
+        except SessionForgotten as error:
+            # The server has forgotten the session, and with it the task.
+            raise ForeignError(_INVALID_PARAMS, "Unknown task") from error
 
     async def _request(self, request: LegacyRequest) -> Json:
         session = self._sessions.get(request.session_key)
@@ -146,7 +167,7 @@ class LegacyHttp:
 
     async def _end_session(self, session: UpstreamSession) -> None:
         session.stream.close()
-        if session.id is not None:
+        if session.id is not None and not session.has_tasks:
             with suppress(Fault):
                 (await self._target.send_without_body("DELETE", session.headers)).release()
 
@@ -178,6 +199,7 @@ class LegacyHttp:
         id = next(self._ids)
         handler.on_sent(id, session.version, session.digest)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        session.has_tasks = session.has_tasks or "task" in params
         leased: LeasedConnection | None = None
         session.active_requests += 1
         try:

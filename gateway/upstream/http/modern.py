@@ -15,6 +15,8 @@ from gateway.upstream.http.responses import parse_result, read_result
 from gateway.upstream.http.target import HttpTarget
 
 _encode: Final = msgspec.json.Encoder().encode
+_NAME_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
+"""The member of the params that is the `Mcp-Name` header."""
 _MAX_CACHED_NAME: Final = 256
 """Headers are cached only for names up to this length: clients may send any number of longer ones."""
 
@@ -40,9 +42,10 @@ class ModernHttp:
         id = next(self._ids)
         handler.on_sent(id, MODERN, None)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-        key = NAME_BEARING_METHODS.get(method)
+        key = _NAME_PARAMS.get(method)
         name = "" if key is None else str(params.get(key))
-        routing = (_cached_routing_headers if len(name) <= _MAX_CACHED_NAME else _routing_headers)(method, name)
+        is_cached = len(name) <= _MAX_CACHED_NAME and key != "taskId"
+        routing = (_cached_routing_headers if is_cached else _routing_headers)(method, name)
         headers = routing + headers
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})

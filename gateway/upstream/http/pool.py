@@ -3,10 +3,12 @@
 import asyncio
 import socket
 import ssl
+from contextvars import ContextVar
 from time import monotonic
 from typing import Final
+from weakref import WeakSet
 
-from gateway.errors import Fault
+from gateway.errors import Fault, Kind
 from gateway.outbound import OutboundTarget, Resolver, resolve
 from gateway.upstream.breaker import ConnectionFailed
 from gateway.upstream.http.connection import NoResponse, UpstreamConnection, UpstreamResponse
@@ -21,6 +23,17 @@ _KEEPALIVE: Final = (  # detects a vanished peer within a minute
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", 0), 10),
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPCNT", 0), 3),
 )
+
+
+COMPARED: Final[ContextVar[bool]] = ContextVar("definitions_compared", default=False)
+"""Whether the definitions of the server were compared on behalf of the current call."""
+
+
+class ServerReconnected(Fault):
+    """No connection was left, so another server may answer now. The request was not sent."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Kind.UNAVAILABLE, f"{name} was reconnected. Try again.")
 
 
 class ConnectionPool:
@@ -48,6 +61,16 @@ class ConnectionPool:
         self._idle: list[UpstreamConnection] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._connections: WeakSet[UpstreamConnection] = WeakSet()
+        self.guarded = False
+        """Whether a request that is not idempotent requires `COMPARED` if it would be the first of a new `epoch`."""
+        self.epoch = 0
+        """How often a connection was opened while there was no other."""
+
+    @property
+    def has_open(self) -> bool:
+        """Whether any connection is open, idle or in use."""
+        return any(connection.is_open for connection in self._connections)
 
     async def exchange(self, request: bytes, idempotent: bool = False) -> "LeasedConnection":
         """Send a request. The returned lease must be released.
@@ -65,6 +88,8 @@ class ConnectionPool:
             except asyncio.CancelledError:
                 connection.abort()
                 raise
+        if self.guarded and not idempotent and not self.has_open and not COMPARED.get():
+            raise ServerReconnected(self._name)
         connection = await self._connect()
         try:
             return LeasedConnection(self, connection, await connection.send(request))
@@ -118,13 +143,19 @@ class ConnectionPool:
                 addresses = (await resolve(self._target, self._resolver))[:_MAX_ADDRESSES]
                 for index, address in enumerate(addresses):
                     try:
-                        return await self._connect_to(address, len(addresses) - index)
+                        return self._count(await self._connect_to(address, len(addresses) - index))
                     except (OSError, TimeoutError):
                         if index == len(addresses) - 1:
                             raise
         except (OSError, TimeoutError) as exc:
             raise ConnectionFailed(f"{self._name} cannot be reached.") from exc
         raise AssertionError
+
+    def _count(self, connection: UpstreamConnection) -> UpstreamConnection:
+        if not self.has_open:
+            self.epoch += 1
+        self._connections.add(connection)
+        return connection
 
     async def _connect_to(self, address: str, attempts_left: int) -> UpstreamConnection:
         target, loop = self._target, asyncio.get_running_loop()

@@ -25,30 +25,38 @@ def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
 class RequestHead:
     """Builds requests for one URL and one set of fixed headers. Raises `ValueError` for an invalid header."""
 
-    def __init__(self, target: OutboundTarget, fixed: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        target: OutboundTarget,
+        fixed: Mapping[str, str],
+        accept: str | None = "application/json, text/event-stream",
+    ) -> None:
         default_port = 443 if target.scheme == "https" else 80
         host = f"[{target.host}]" if ":" in target.host else target.host
         authority = host if target.port == default_port else f"{host}:{target.port}"
         lines = [
             f"host: {authority}",
             "user-agent: gatehouse",
-            "accept: application/json, text/event-stream",
             "accept-encoding: identity",
         ]
+        if accept is not None:  # else each request names its own
+            lines.append(f"accept: {accept}")
         lines += [f"{name}: {value}" for name, value in fixed.items() if name.lower() not in _RESERVED_HEADERS]
         if invalid := [line.partition(":")[0] for line in lines if not _VALID_LINE(line)]:
             raise ValueError(f"the header {invalid[0]!r} is invalid")
         self._target = target
         self._fixed = fixed
+        self._accept = accept
         fixed_lines = "\r\n".join(lines)
-        self._without_body = f"{target.path} HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")
+        self._lines = f" HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")
+        self._without_body = target.path.encode("latin-1") + self._lines
         self._post = f"POST {target.path} HTTP/1.1\r\n{fixed_lines}\r\ncontent-type: application/json\r\n".encode(
             "latin-1"
         )
 
     def with_path(self, path: str) -> "RequestHead":
         """The same head for another path of the server."""
-        return RequestHead(replace(self._target, path=path), self._fixed)
+        return RequestHead(replace(self._target, path=path), self._fixed, self._accept)
 
     def post(self, headers: bytes, body: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, headers, len(body), body)
@@ -56,6 +64,11 @@ class RequestHead:
     def without_body(self, verb: str, headers: bytes) -> bytes:
         """Encode a request without a body."""
         return b"%b %b%b\r\n" % (verb.encode(), self._without_body, headers)
+
+    def request(self, verb: str, path: str, headers: bytes, body: bytes | None) -> bytes:
+        """Encode a request for any path of the server. `headers` name the type of the body."""
+        start = b"%b %b%b%b" % (verb.encode(), path.encode("ascii"), self._lines, headers)
+        return start + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (start, len(body), body)
 
 
 SessionKey = tuple[str, frozenset[str]]
@@ -75,3 +88,5 @@ class LegacyRequest(Struct, frozen=True, gc=False):
     """Additional header lines, if the transport sends headers with each request."""
     log_level: str | None = None
     """The lowest log level that the client wants."""
+    session: str | None = None
+    """The session that the request must use, as `LegacyHttp.session_of` returned it; None: that of the key."""

@@ -146,6 +146,8 @@ class UpstreamSession:
         """The server's `initialize` result; None until the session is open."""
         self.log_level: str | None = None
         self.open_lock = asyncio.Lock()
+        self.has_tasks = False
+        """Whether tasks may run in it: then it is not ended with this process, so that other replicas can use them."""
         self.active_requests = 0
         """Requests in progress, including those that wait for the session to open."""
 

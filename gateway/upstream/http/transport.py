@@ -3,9 +3,11 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Hashable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
-from gateway.contract import Call, Caller, ClientProfile, Json
+from gateway.contract import Call, Caller, ClientProfile, DefinitionGuard, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.outbound import OutboundTarget, parse_target
 from gateway.upstream.concurrency import SingleFlight
@@ -13,11 +15,11 @@ from gateway.upstream.conversation import LISTING_CAPABILITIES, MessageHandler, 
 from gateway.upstream.health import LoadError
 from gateway.upstream.http.legacy import EraNotSupported, LegacyHttp
 from gateway.upstream.http.modern import ModernHttp
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.pool import COMPARED, ConnectionPool, ServerReconnected
 from gateway.upstream.http.request import LegacyRequest, RequestHead, SessionKey, encode_headers
 from gateway.upstream.http.sse import SseHttp
 from gateway.upstream.http.target import HttpTarget, UpstreamCredential
-from gateway.upstream.lists import ChangeListener
+from gateway.upstream.lists import ChangeListener, read_lists
 from gateway.upstream.remote import Era, TransportKind, era_for, gateway_meta, listen_params, speaks_modern
 
 PROBE_SECONDS: Final = 20.0
@@ -66,10 +68,17 @@ class HttpTransport:
         self._handshake = streamable or sse
         self._info = info
         self._probe_once = SingleFlight(self._probe_with_timeout)
+        self._compare_once = SingleFlight(self._compare)
+        self._compared_epoch = -1
+        self._guard: DefinitionGuard | None = None
         self.known_eras: frozenset[Era] | None = None
 
     isolated = None
     """All principals share one server, with the gateway's own credential."""
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        self._guard = guard
+        self._target.pool.guarded = True
 
     @property
     def kind(self) -> TransportKind:
@@ -147,6 +156,42 @@ class HttpTransport:
     def send(
         self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]
     ) -> Awaitable[Json]:
+        if self._guard is not None and call.method == "tools/call":
+            return self._send_compared(self._guard, call, era, params, handler, trace)
+        return self._send(call, era, params, handler, trace)
+
+    async def _send_compared(
+        self,
+        guard: DefinitionGuard,
+        call: Call,
+        era: Era,
+        params: Json,
+        handler: MessageHandler,
+        trace: Mapping[str, str],
+    ) -> Json:
+        """Compare the definitions before the first call after a connection was opened while there was no other."""
+        pool = self._target.pool
+        if pool.has_open and pool.epoch == self._compared_epoch:
+            guard.check(call)
+            # Raised before the request was sent.
+            with suppress(ServerReconnected):
+                return await self._send(call, era, params, handler, trace)
+        await self._compare_once()
+        guard.check(call)
+        compared = COMPARED.set(True)
+        try:
+            return await self._send(call, era, params, handler, trace)
+        finally:
+            COMPARED.reset(compared)
+
+    async def _compare(self) -> None:
+        assert self._guard is not None
+        await self._guard.compare(None, partial(read_lists, self))
+        self._compared_epoch = self._target.pool.epoch
+
+    def _send(
+        self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]
+    ) -> Awaitable[Json]:
         headers = _trace_headers(call.id, trace)
         if era == "modern":
             schema = call.route.header_schema if call.route else None
@@ -157,8 +202,24 @@ class HttpTransport:
             capability_names(capabilities) if capabilities else _NO_CAPABILITIES,
         )
         return self._handshake.request(
-            LegacyRequest(session_key, capabilities, call.method, params, handler, headers, call.client.log_level)
+            LegacyRequest(
+                session_key,
+                capabilities,
+                call.method,
+                params,
+                handler,
+                headers,
+                call.client.log_level,
+                call.upstream_session,
+            )
         )
+
+    def task_session(self, call: Call) -> str:
+        if era_for(call.client, self.known_eras or frozenset()) == "modern":
+            return ""
+        if not isinstance(self._handshake, LegacyHttp):
+            return "worker"
+        return self._handshake.session_of((call.caller.principal, capability_names(call.client.capabilities)))
 
     async def listen(self, handler: MessageHandler) -> None:
         if "modern" in await self.eras():

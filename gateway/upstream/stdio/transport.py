@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Final, Literal
+from weakref import WeakKeyDictionary
 
-from gateway.contract import Call, Caller, ClientProfile, Json
+from gateway.contract import Call, Caller, ClientProfile, DefinitionGuard, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel_pool import ChannelKey, ChannelPool
 from gateway.upstream.concurrency import SingleFlight, StartLimiter
 from gateway.upstream.conversation import LISTING_CAPABILITIES, MessageHandler, NullMessageHandler, capability_names
 from gateway.upstream.jsonrpc_channel import DuplexStream, JsonRpcChannel
-from gateway.upstream.lists import ChangeListener
+from gateway.upstream.lists import ChangeListener, read_lists
 from gateway.upstream.remote import Era, TransportKind, era_for, listen_params
 from gateway.upstream.stdio.isolated_processes import ChannelListSource, IsolatedProcesses, ProcessKey
 from gateway.upstream.stdio.process import ChildProcess, ChildProgram
@@ -47,7 +49,13 @@ class StdioTransport:
         )
         self._probe_once = SingleFlight(self._probe)
         self._listing_era: Era | None = None
+        self._guard: DefinitionGuard | None = None
+        self._comparisons: WeakKeyDictionary[JsonRpcChannel, asyncio.Task[None]] = WeakKeyDictionary()
+        """The comparison of the definitions of each process, done or in progress."""
         self.known_eras: frozenset[Era] | None = None
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        self._guard = guard
 
     async def eras(self) -> frozenset[Era]:
         return self.known_eras if self.known_eras is not None else await self._probe_once()
@@ -84,12 +92,21 @@ class StdioTransport:
         return await ChannelListSource(await self._listing_channel(), self._info).request(method, params)
 
     async def send(self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]) -> Json:
-        client = call.client
+        client, guard = call.client, self._guard if call.method == "tools/call" else None
+        if guard is not None:
+            await guard.prepare(call)
         channel = await self._channel(self.failure_domain(call), era, client.capabilities)
+        if guard is not None:
+            await self._compare(guard, call, channel)
+            guard.check(call)
         if self.isolated is None:
             return await channel.request(call.method, params, _SharedProcessHandler(handler))
         await channel.set_log_level(client.log_level)
         return await channel.request(call.method, params, handler)
+
+    def task_session(self, call: Call) -> str:
+        """A task lives in a process of this worker."""
+        return "worker"
 
     async def listen(self, handler: MessageHandler) -> None:
         channel = await self._listing_channel()
@@ -133,6 +150,24 @@ class StdioTransport:
         offered = capabilities if owner else {}
         key = ProcessKey(owner, era, capability_names(offered) if era == "handshake" else frozenset())
         return await self._channels.get(key, offered, era)
+
+    async def _compare(self, guard: DefinitionGuard, call: Call, channel: JsonRpcChannel) -> None:
+        """Have the definitions of this process compared, once."""
+        comparison = self._comparisons.get(channel)
+        if comparison is None:
+            comparison = asyncio.create_task(self._compare_process(guard, call.caller, channel))
+            self._comparisons[channel] = comparison
+        try:
+            await asyncio.shield(comparison)
+        finally:
+            if comparison.done() and (comparison.cancelled() or comparison.exception() is not None):
+                self._comparisons.pop(channel, None)
+
+    async def _compare_process(self, guard: DefinitionGuard, caller: Caller, channel: JsonRpcChannel) -> None:
+        if self.isolated is not None:
+            await guard.compare(self.isolated.owner(caller), partial(self.isolated.fetch_lists, caller, None))
+        else:
+            await guard.compare(None, partial(read_lists, ChannelListSource(channel, self._info)))
 
     def _on_open(self, key: ChannelKey, channel: JsonRpcChannel) -> None:
         if self.isolated is not None and isinstance(key, ProcessKey):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from gateway.catalogue.catalogue import FIRST_READ_SECONDS, Catalogue, McpEndpointConfig
 from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.persistence import (
-    Pin,
     StoredListing,
     changed_parts,
     compute_pin,
@@ -14,7 +13,7 @@ from gateway.catalogue.persistence import (
     encode_lists,
     pin_digest,
 )
-from gateway.contract import BackendLists, Caller
+from gateway.contract import BackendLists, Caller, Json
 from gateway.policy.decisions import Authorizer
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
@@ -33,11 +32,15 @@ class SharedStore:
     async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None:
         self.lists[namespace, origin] = listing
 
-    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+    denies_changes = False
+
+    async def save_pins(
+        self, namespace: str, owner: str, definitions: Mapping[str, Json]
+    ) -> Mapping[str, tuple[str, ...]]:
         return {}
 
-    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
-        return frozenset()
+    async def list_accepted(self, namespace: str, owner: str) -> Mapping[str, frozenset[str]] | None:
+        return None
 
 
 class OtherWorker:

@@ -52,9 +52,9 @@ def test_each_mode_lists_its_names_and_accepts_those_of_the_other_modes(mode: st
     assert view.tools.get("scan") is None
 
 
-def test_canonical_id_is_added_to_the_meta_of_every_tool() -> None:
+def test_canonical_id_and_effect_are_added_to_the_meta_of_every_tool() -> None:
     view = make_view(FakeBackend(tools=(tool("echo", _meta={"own": 1}),)))
-    assert page(view)["tools"][0]["_meta"] == {"own": 1, "gatehouse/id": "lab.echo"}
+    assert page(view)["tools"][0]["_meta"] == {"own": 1, "gatehouse/id": "lab.echo", "gatehouse/effect": 0}
 
 
 def test_schemas_are_flattened_in_underscore_mode_only() -> None:
@@ -166,7 +166,8 @@ def test_cursor_that_was_not_issued_is_rejected(cursor: str) -> None:
 def test_page_is_encoded_once_per_era() -> None:
     view = make_view(FakeBackend())
     assert view.page("tools/list", None, MODERN) is view.page("tools/list", None, MODERN)
-    assert view.page("tools/list", None, "2024-11-05") is view.page("tools/list", None, "2025-11-25")
+    assert view.page("tools/list", None, "2024-11-05") is view.page("tools/list", None, "2025-06-18")
+    assert view.page("tools/list", None, "2025-11-25") is view.page("tools/list", None, "2025-11-25")
 
 
 def test_output_schema_that_is_not_an_object_is_removed_for_the_handshake_era() -> None:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import Result
 
 from gateway.state.audit import FILE, AuditLog
+from gateway.state.secrets import load_secret
 from tests.gateway.state.test_audit import record
 
 Run = Callable[..., Result]
@@ -23,7 +24,7 @@ def audit_file(tmp_path: Path) -> Path:
     data.mkdir(mode=0o700)
 
     async def write() -> None:
-        log = await AuditLog.open(data)
+        log = await AuditLog.open(data, load_secret(data / "secrets", "pepper"))
         for number in range(10):
             log.put((time.time() - (10 - number) * 3600, *record(number, "ab"[number % 2])[1:]))
         await log.close()
@@ -44,7 +45,7 @@ def test_list_shows_the_newest_records(run: Run, audit_file: Path) -> None:
 
 def test_verify_reports_the_first_invalid_record(run: Run, audit_file: Path) -> None:
     valid = run("audit", "verify")
-    assert (valid.exit_code, valid.stdout) == (0, "10 records verified\n")
+    assert (valid.exit_code, valid.stdout) == (0, "10 records verified, 1 anchors\n")
     with closing(sqlite3.connect(audit_file)) as connection, connection:
         connection.execute("UPDATE audit SET outcome = 'denied' WHERE tenant = 'b' AND sequence >= 3")
     broken = run("audit", "verify")
@@ -58,5 +59,5 @@ def test_verify_reports_the_first_invalid_record(run: Run, audit_file: Path) -> 
 def test_export_prints_one_line_per_record(run: Run, audit_file: Path) -> None:
     lines = [json.loads(line) for line in run("audit", "export").stdout.splitlines()]
     assert [each["correlation_id"] for each in lines] == [f"id-{number}" for number in range(10)]
-    assert all(len(each["hash"]) == 64 and each["sequence"] for each in lines)
+    assert all(len(each["hash"]) == 65 and each["sequence"] for each in lines)
     assert len(run("audit", "export", "--tenant", "a").stdout.splitlines()) == 5

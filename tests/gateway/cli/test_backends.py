@@ -19,12 +19,16 @@ def backends(folder: Path) -> Any:
 
 
 def test_a_command_a_url_and_a_module_are_added_and_removed(run: Run, tmp_path: Path) -> None:
-    assert run("backends", "add", "files", "--env", "A=b=c", "--", "npx", "-y", "server").exit_code == 0
+    added = run("backends", "add", "files", "--env", "A=b=c", "--", "npx", "-y", "server")
+    assert added.exit_code == 0
+    assert "trust: client: the gateway asks for no approval" in added.stdout
     assert run("backends", "add", "far", "--url", "https://x.example/mcp", "--header", "X-Key=${K:-1}").exit_code == 0
-    assert run("backends", "add", "core", "--module", "backends.core").exit_code == 0
+    module = run("backends", "add", "core", "--module", "backends.core")
+    assert module.exit_code == 0
+    assert "trust" not in module.stdout
     assert backends(tmp_path) == {
-        "files": {"command": "npx", "args": ["-y", "server"], "env": {"A": "b=c"}},
-        "far": {"url": "https://x.example/mcp", "headers": {"X-Key": "${K:-1}"}},
+        "files": {"command": "npx", "args": ["-y", "server"], "env": {"A": "b=c"}, "trust": "client"},
+        "far": {"url": "https://x.example/mcp", "headers": {"X-Key": "${K:-1}"}, "trust": "client"},
         "core": {"module": "backends.core"},
     }
     assert run("backends", "remove", "far").exit_code == 0
@@ -84,7 +88,7 @@ def test_remove_of_an_unknown_backend_lists_the_known_ones(run: Run) -> None:
 def test_list_shows_commands_without_arguments(run: Run) -> None:
     run("backends", "add", "files", "--", "npx", "s3cr3t")
     rows = json.loads(run("backends", "list", "--json").stdout)
-    assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "served": True}]
+    assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "served": True, "trust": "client"}]
     assert "s3cr3t" not in run("backends", "list").stdout
 
 
@@ -150,8 +154,8 @@ def test_list_warns_about_unset_variables(run: Run, tmp_path: Path) -> None:
     result = run("backends", "list", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [
-        {"namespace": "far", "kind": "url", "target": "https://x.example/mcp", "served": True},
-        {"namespace": "any", "kind": "url", "target": "https://${NOR_THIS}", "served": False},
+        {"namespace": "far", "kind": "url", "target": "https://x.example/mcp", "served": True, "trust": "annotations"},
+        {"namespace": "any", "kind": "url", "target": "https://${NOR_THIS}", "served": False, "trust": "annotations"},
     ]
     assert "warning: backends.far: NOT_SET_HERE is not set in this environment" in result.stderr
     assert "NOT_SET_HERE is not set; set it" in run("check").stderr

@@ -1,11 +1,15 @@
 """`gatehouse check`: shows the configured backends and the errors in the settings."""
 
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
+
+from gateway.policy.source import SHIPPED
 
 Run = Callable[..., Result]
 
@@ -28,8 +32,8 @@ def test_check_shows_each_backend_and_virtual_server(run: Run, settings: Path) -
     assert result.exit_code == 0
     rows = [line.split() for line in result.stdout.splitlines()]
     assert ["a", "module", "check_fine:server", "yes"] in rows
-    assert ["b", "url", "http://127.0.0.1:1/mcp", "no"] in rows
-    assert ["c", "command", "npx", "yes"] in rows
+    assert ["b", "url", "http://127.0.0.1:1/mcp", "no", "annotations"] in rows
+    assert ["c", "command", "npx", "yes", "annotations"] in rows
     assert "/mcp/s: a, b (underscore names)" in result.stdout
     assert result.stderr.splitlines() == [
         "gatehouse: warning: servers.s: b is not enabled",
@@ -75,7 +79,7 @@ def test_check_reports_load_errors_with_position_and_marks_backends_not_served(
     (line,) = result.stderr.splitlines()
     assert line.startswith("gatehouse: " + LOAD_ERRORS[text].format(settings))
     if "backends:" in text:
-        assert result.stdout.splitlines()[-1].split()[-1] == "no"
+        assert "no" in result.stdout.splitlines()[-1].split()
     started = run("serve", "--config", str(settings), "--port", "0")
     assert started.exit_code == 2
     assert started.stderr.splitlines()[-1] == line
@@ -84,7 +88,8 @@ def test_check_reports_load_errors_with_position_and_marks_backends_not_served(
 def test_json_output_is_one_object(run: Run, settings: Path) -> None:
     settings.write_text("backends: {a: {module: check_fine}}\nserver: {host: 0.0.0.0}\n")
     shown = json.loads(run("check", "--config", str(settings), "--json").stdout)
-    assert shown["backends"] == [{"namespace": "a", "kind": "module", "target": "check_fine:server", "served": True}]
+    entry = {"namespace": "a", "kind": "module", "target": "check_fine:server", "served": True, "trust": ""}
+    assert shown["backends"] == [entry]
     assert shown["warnings"] == ["server.public_url: not set, and clients cannot reach http://0.0.0.0:8080"]
     assert shown["errors"] == []
 
@@ -160,3 +165,48 @@ def test_mistake_in_a_rule_is_reported_with_its_position(run: Run, settings: Pat
     assert result.exit_code == 2
     assert f"{settings}:5:" in result.stderr
     assert MISTAKES[written] in result.stderr
+
+
+def test_check_shows_the_effect_of_each_tool_and_rejects_names_that_match_none(run: Run, settings: Path) -> None:
+    tools = "server = MCPServer('t')\n@server.tool()\ndef drop_all() -> str: return ''\n"
+    (settings.parent / "check_tools.py").write_text(f"from mcp.server import MCPServer\n{tools}")
+    settings.write_text("backends:\n  a:\n    module: check_tools\n    effects: {'drop_*': 3}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0, result.stderr
+    assert ["drop_all", "3", "effects", "yes"] in [line.split() for line in result.stdout.splitlines()]
+
+    settings.write_text("backends:\n  a:\n    module: check_tools\n    effects: {'drop_*': 3, drop_al: 3}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"gatehouse: {settings}:4:28: backends.a.effects.drop_al: no tool of this backend matches it; "
+        "did you mean drop_all?\n"
+    )
+
+
+def test_check_reads_the_tools_of_a_command_and_warns_of_one_that_does_not_start(run: Run, settings: Path) -> None:
+    program = settings.parent / "served.py"
+    program.write_text(
+        "from mcp.server import MCPServer\nfrom mcp.types import ToolAnnotations\nserver = MCPServer('t')\n"
+        "@server.tool(annotations=ToolAnnotations(destructiveHint=True))\ndef wipe() -> str: return ''\n"
+        "@server.tool()\ndef look() -> str: return ''\nserver.run()\n"
+    )
+    entry = f"{{command: {sys.executable}, args: [{program}], trust: client, effects: {{look: 0}}}}"
+    settings.write_text(f"backends:\n  s: {entry}\n  n: {{command: /no/such/program, effects: {{x: 1}}}}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["wipe", "3", "the", "backend", "no"] in rows
+    assert ["look", "0", "effects", "no"] in rows
+    assert "warning: backends.n.effects: not checked, its tools cannot be read" in result.stderr
+
+
+def test_check_warns_if_the_policies_do_not_read_trust(run: Run, settings: Path) -> None:
+    folder = settings.parent / "policies"
+    shutil.copytree(SHIPPED, folder)
+    grants = folder / "default" / "10-grants.cedar"
+    grants.write_text(grants.read_text().replace("resource.needs_approval", "resource.effect >= 3"))
+    settings.write_text(f"policies: {{dir: {folder}}}\nbackends: {{s: {{command: npx, trust: client}}}}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0
+    assert "warning: backends.s.trust: has no effect: the policies in" in result.stderr

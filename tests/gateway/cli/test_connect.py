@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from gateway.cli.client_config import CLIENTS
+from gateway.cli.client_apps import CLIENTS
 from gateway.cli.import_ import read_client_file, strip_comments
 
 Run = Callable[..., Result]
@@ -52,14 +52,56 @@ def test_every_client_gets_the_public_url_of_the_settings(run: Run, tmp_path: Pa
     assert "https://mcp.acme.example/mcp" in run("connect", client).stdout
 
 
-@pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode"])
+@pytest.mark.parametrize("client", [name for name, app in CLIENTS.items() if app.file and name != "claude-desktop"])
 def test_written_entry_can_be_read_by_gatehouse_import(run: Run, tmp_path: Path, client: str) -> None:
-    result = run("connect", client, "--write", "--key", "--file", str(tmp_path / "made" / "file.json"))
+    app = CLIENTS[client]
+    assert app.file is not None
+    file = tmp_path / "made" / app.file().name
+    result = run("connect", client, "--write", "--key", "--token", "gth_key", "--file", str(file))
     assert result.exit_code == 0, result.stderr
-    (found,) = read_client_file(tmp_path / "made" / "file.json")
-    assert (found.name, found.entry["url"]) == ("gatehouse", URL)
-    assert found.entry["headers"]["Authorization"].startswith("Bearer ${")
-    assert (tmp_path / "made" / "file.json").stat().st_mode & 0o777 == 0o600
+    (found,) = read_client_file(file)
+    assert (found.name, found.entry.get("url") or found.entry["serverUrl"]) == ("gatehouse", URL)
+    assert found.entry["headers"]["Authorization"].startswith("Bearer ")
+    # A client that expands variables has no secret in its file.
+    assert ("gth_key" in file.read_text()) == app.needs_token
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = run("connect", client, "--write", "--key", "--token", "gth_key", "--file", str(file))
+    assert "nothing changed" in again.stdout
+
+
+def test_fourteen_clients_are_known() -> None:
+    assert len([name for name in CLIENTS if name != "inspector"]) >= 14
+
+
+@pytest.mark.parametrize("client", [name for name, app in CLIENTS.items() if app.needs_token])
+def test_client_that_expands_no_variables_needs_the_key_itself(run: Run, tmp_path: Path, client: str) -> None:
+    result = run("connect", client, "--write", "--key", "--file", str(tmp_path / "file.json"))
+    assert result.exit_code == 2
+    assert "the file must contain the key" in result.stderr
+
+
+def test_yaml_file_keeps_its_comments_and_other_servers(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "# mine\nGOOSE_MODEL: x # keep\nextensions:\n  other: {type: stdio, cmd: npx, args: [a], enabled: true}\n"
+    )
+    assert run("connect", "goose", "--write", "--file", str(file)).exit_code == 0
+    text = file.read_text()
+    assert text.startswith("# mine\nGOOSE_MODEL: x # keep\n")
+    assert [(each.name, each.entry.get("url") or each.entry["command"]) for each in read_client_file(file)] == [
+        ("other", "npx"),
+        ("gatehouse", URL),
+    ]
+
+
+@pytest.mark.parametrize("client", ["goose", "continue"])
+def test_broken_yaml_file_is_not_changed(run: Run, tmp_path: Path, client: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("a: [unclosed\n")
+    result = run("connect", client, "--write", "--file", str(file))
+    assert result.exit_code != 0
+    assert "was not changed" in result.stderr
+    assert file.read_text() == "a: [unclosed\n"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +190,7 @@ def test_claude_desktop_gets_a_stdio_command_with_or_without_key(run: Run, tmp_p
 def test_unknown_client_is_reported_on_one_line(run: Run) -> None:
     result = run("connect", "emacs")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "known: claude-code, claude-desktop, cursor, vscode, codex, inspector" in result.stderr
+    assert "known: claude-code, claude-desktop, cursor, vscode, codex, gemini-cli" in result.stderr
 
 
 def test_connect_requires_a_url_if_the_port_is_not_fixed(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`gatehouse user`, `client` and `signing` against the database in the data folder."""
+"""`gatehouse user`, `client`, `scim`, `signin-code` and `signing` against the database in the data folder."""
 
 import asyncio
 import json
@@ -125,3 +125,50 @@ def test_client_with_jwks_has_no_secret_and_stores_no_private_key(run: Run, tmp_
     assert private.encode() not in raw
     file.write_text("[]")
     assert "not a JWK set" in run("client", "add", "--service", "x", "--jwks", str(file)).stderr
+
+
+PROVIDER = """
+auth:
+  providers:
+    company: {issuer: "https://idp.example", client_id: gatehouse, rules: [{group: "*"}]}
+server: {host: 0.0.0.0, public_url: "https://gw.example"}
+"""
+
+
+def test_suspended_user_cannot_sign_in_until_resumed(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / ".gatehouse"
+    assert run("user", "add", "alice", "--password-stdin", input="correct horse\n").exit_code == 0
+    assert run("user", "suspend", "alice").exit_code == 0
+    assert check_password(data, "alice", "correct horse") is None
+    assert json.loads(run("user", "list", "--json").stdout)[0]["status"] == "suspended"
+    again = run("user", "suspend", "alice")
+    assert (again.exit_code, "no active user alice" in again.stderr) == (1, True)
+    assert run("user", "resume", "alice").exit_code == 0
+    assert check_password(data, "alice", "correct horse") is not None
+
+
+def test_admin_code_needs_confirmation_and_a_provider(run: Run, tmp_path: Path) -> None:
+    unconfirmed = run("signin-code")
+    assert (unconfirmed.exit_code, "--admin" in unconfirmed.stderr) == (2, True)
+    (tmp_path / "gatehouse.yaml").write_text(PROVIDER)
+    code = run("signin-code", "--admin")
+    assert code.exit_code == 0, code.stderr
+    data = tmp_path / ".gatehouse"
+    used = query_database(data, lambda database, _: BrowserSessions(database).use_code(code.stdout.strip()))
+    assert used == ("default", "owner")
+    (tmp_path / "gatehouse.yaml").write_text('server: {host: 0.0.0.0, public_url: "https://gw.example"}\n')
+    refused = run("signin-code", "--admin")
+    assert (refused.exit_code, "auth.providers" in refused.stderr) == (1, True)
+
+
+def test_scim_token_is_created_for_a_known_provider_and_revoked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(PROVIDER)
+    unknown = run("scim", "token", "--provider", "other")
+    assert (unknown.exit_code, "known: company" in unknown.stderr) == (1, True)
+    token = run("scim", "token", "--provider", "company").stdout.strip()
+    assert token.startswith("gthscim_")
+    listed = run("scim", "list", "--json").stdout
+    assert json.loads(listed)[0]["provider"] == "company"
+    assert token not in listed
+    assert run("scim", "revoke").exit_code == 0
+    assert run("scim", "revoke").exit_code == 1

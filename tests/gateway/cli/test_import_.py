@@ -10,7 +10,8 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from gateway.cli.import_ import ClientServer, strip_comments, translate
+from gateway.cli.failure import CommandError
+from gateway.cli.import_ import ClientServer, read_client_file, strip_comments, translate
 
 Run = Callable[..., Result]
 SECRET = "s3cr3t-value"
@@ -44,7 +45,8 @@ def test_servers_are_imported_with_valid_namespaces(run: Run, tmp_path: Path) ->
     assert result.exit_code == 0, result.stderr
     entries = imported(tmp_path)
     assert list(entries) == ["filesystem", "github-mcp", "memory"]
-    assert entries["filesystem"] == {"command": "npx", "args": ["-y", "server-filesystem", "/srv"]}
+    assert entries["filesystem"] == {"command": "npx", "args": ["-y", "server-filesystem", "/srv"], "trust": "client"}
+    assert "trust: client: the gateway asks for no approval" in result.stdout
     assert entries["github-mcp"]["headers"] == {"Authorization": f"Bearer {SECRET}"}
     assert run("check").exit_code == 0
 
@@ -128,7 +130,10 @@ def test_servers_of_all_projects_of_claude_code_are_imported(run: Run, tmp_path:
         },
     }
     assert run("import", str(write(tmp_path, tree, ".claude.json"))).exit_code == 0
-    assert imported(tmp_path) == {"one": same, "two": {"url": "http://127.0.0.1:3/mcp", "allow_private": True}}
+    assert imported(tmp_path) == {
+        "one": {**same, "trust": "client"},
+        "two": {"url": "http://127.0.0.1:3/mcp", "allow_private": True, "trust": "client"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -187,3 +192,47 @@ def test_invalid_entry_leaves_the_settings_file_unchanged(run: Run, tmp_path: Pa
 def test_strings_that_look_like_comments_are_preserved() -> None:
     text = '{"a": "http://x//y", "b": "/* no */", "c": "\\\\", "d": [1, 2,], }'
     assert json.loads(strip_comments(text)) == {"a": "http://x//y", "b": "/* no */", "c": "\\", "d": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "entry"),
+    [
+        (
+            "config.toml",
+            '[mcp_servers.a]\nurl = "https://a.example/mcp"\nbearer_token_env_var = "A_TOKEN"\n',
+            {"url": "https://a.example/mcp", "headers": {"Authorization": "Bearer ${A_TOKEN}"}},
+        ),
+        ("config.toml", '[mcp_servers.a]\ncommand = "npx"\nargs = ["x"]\n', {"command": "npx", "args": ["x"]}),
+        (
+            "opencode.json",
+            '{"mcp": {"a": {"type": "local", "command": ["npx", "x"], "environment": {"K": "v"}, "enabled": true}}}',
+            {"command": "npx", "args": ["x"], "env": {"K": "v"}, "enabled": True},
+        ),
+        (
+            "settings.json",
+            '{"context_servers": {"a": {"source": "custom", "command": "npx", "args": ["x"]}}}',
+            {"command": "npx", "args": ["x"]},
+        ),
+        (
+            "config.yaml",
+            "extensions:\n  dev: {type: builtin}\n  a: {type: stdio, cmd: npx, args: [x], envs: {K: v}}\n",
+            {"command": "npx", "args": ["x"], "env": {"K": "v"}},
+        ),
+        (
+            "block.yaml",
+            "mcpServers:\n- {name: a, type: sse, url: 'https://a.example', requestOptions: {headers: {X: y}}}\n",
+            {"type": "sse", "url": "https://a.example", "headers": {"X": "y"}},
+        ),
+    ],
+)
+def test_files_of_other_clients_are_read(tmp_path: Path, file: str, text: str, entry: dict[str, Any]) -> None:
+    (tmp_path / file).write_text(text)
+    (found,) = read_client_file(tmp_path / file)
+    assert (found.name, found.entry) == ("a", entry)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("a.toml", "TOML"), ("a.yaml", "YAML"), ("a.json", "JSON")])
+def test_broken_file_is_reported_with_its_format(tmp_path: Path, file: str, kind: str) -> None:
+    (tmp_path / file).write_text("[[[")
+    with pytest.raises(CommandError, match=f"not {kind}"):
+        read_client_file(tmp_path / file)

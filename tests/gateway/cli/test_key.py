@@ -82,7 +82,7 @@ def test_scope_of_a_module_is_accepted_if_the_settings_have_the_module(run: Run,
     (tmp_path / "gatehouse.yaml").write_text("backends: {s: {module: tests.flows.fixtures.sensors}}\n")
     assert run(*create).exit_code == 0
     refused = run("client", "add", "--service", "ci", "--scope", "sensors:repot")
-    assert "known: mcp:admin, mcp:call, mcp:call:write, mcp:list, sensors:report" in refused.stderr
+    assert "known: mcp:admin, mcp:approve, mcp:call, mcp:call:write, mcp:list, sensors:report" in refused.stderr
 
 
 def test_keys_are_listed_without_their_secrets(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 from typer.testing import Result
 
+from gateway.cli.main import SECTIONS
 from gateway.cli.mcp_client import McpClient
+from gateway.cli.output import count, open_output
 from gateway.cli.progress import DELAY_SECONDS, ProgressBar
 from tests.gateway.cli.conftest import Peer, reply
 
@@ -27,6 +29,38 @@ def test_output_is_not_coloured_without_a_terminal(
     ended = run(*arguments.split())
     assert ended.stdout
     assert "\x1b" not in ended.stdout + ended.stderr
+
+
+def test_no_color_turns_colours_off_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    open_output().print("[red]denied[/red]")
+    assert capsys.readouterr().out == "\x1b[31mdenied\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    open_output().print("[red]denied[/red]")
+    assert capsys.readouterr().out == "denied\n"
+
+
+def test_piped_table_is_not_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    label = "the key of the nightly job that copies tickets between the two trackers, " + "x" * 100
+    assert run("key", "create", "--subject", "nightly", "--label", label).exit_code == 0
+    assert label in run("key", "list").stdout
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 tools"), (1, "1 tool"), (2, "2 tools")])
+def test_numbers_have_the_right_noun(number: int, text: str) -> None:
+    assert count(number, "tool") == text
+
+
+def test_help_lists_the_commands_by_task(run: Run) -> None:
+    shown = run("--help").stdout
+    headings = [shown.index(f" {section} ") for section in SECTIONS]
+    assert headings == sorted(headings)
+    assert headings[2] < shown.index(" key ") < headings[3] < shown.index(" doctor ")
 
 
 def _terminal() -> tuple[Console, io.StringIO]:

@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from gateway.cli.top import render
 from gateway.state.audit import AuditLog, Row
+from gateway.state.secrets import load_secret
 from tests.gateway.state.test_audit import record
 
 Run = Callable[..., Result]
@@ -49,7 +50,7 @@ def test_top_at_80_columns_shows_complete_ids_without_wrapping() -> None:
 
 def test_audit_list_at_80_columns_shows_complete_ids(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def write() -> None:
-        log = await AuditLog.open(tmp_path / ".gatehouse")
+        log = await AuditLog.open(tmp_path / ".gatehouse", load_secret(tmp_path / ".gatehouse" / "secrets", "pepper"))
         row = list(record(1, "a"))
         row[0] = time.time()
         log.put(cast("Row", tuple(ID if each == "id-1" else each for each in row)))

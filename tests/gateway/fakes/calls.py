@@ -18,6 +18,7 @@ from tests.gateway.fakes.callers import ALICE, ECHO
 def a_route(backend: Any = None, definition: Json | None = None, **more: Any) -> Route:
     backend = backend or FakeBackend()
     name = (definition or ECHO)["name"]
+    more.setdefault("needs_approval", more.get("effect", 2) >= 3)
     route = Route(
         backend.namespace,
         name,

@@ -47,6 +47,7 @@ from gateway.stages.guard import Guard
 from gateway.stages.limit import Limit, RateRule
 from gateway.stages.pipeline import compose
 from gateway.stages.resolve import Resolve
+from gateway.stages.task import Task
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.bus import MemoryBus
@@ -119,6 +120,7 @@ class Rig:
                 ("validate", Validate(1 << 20)),
                 ("authorize", Authorize(policy.decide)),
                 ("approve", Approve(self.approvals, recheck(policy.decide))),
+                ("task", Task()),
                 ("guard", Guard(1 << 20)),
                 ("deadline", Deadline()),
             ),
@@ -135,11 +137,17 @@ class Rig:
             correlate=correlate,
             server_info=SERVER_INFO,
             tool_search=ToolSearch(self.catalogue, tool_access(policy.preview)),
+            tool_handler=call_handler,
+            task_handler=call_handler,
+            open_task_id=lambda caller, params: None,
+            follow_tasks=_follow_none,
         )
 
     def _build_router(self, context: EndpointContext, seal: TokenSeal) -> EraRouter:
         """Build both protocol eras."""
-        listen = ListenHandler(self.catalogue, self.subscriptions, self.stream_limits)
+        listen = ListenHandler(
+            self.catalogue, self.subscriptions, self.stream_limits, context.open_task_id, context.follow_tasks
+        )
         sessions, worker_events = McpSessions(seal, self.session_store), WorkerEvents(self.bus)
         self.legacy_era = LegacyEra(
             context,
@@ -279,3 +287,7 @@ class Rig:
     ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
         headers = {"mcp-session-id": session, "last-event-id": last_event_id, "accept": "text/event-stream"}
         return self.begin(b"", headers, verb="GET", **more)
+
+
+async def _follow_none(call: Call, ids: frozenset[str]) -> None:
+    """There are no tasks."""

@@ -70,8 +70,17 @@ class FakeAuditLog:
         self.is_full = full
         self.flushed = 0
 
-    def put(self, row: Row) -> None:
+        self.intents: list[int] = []
+        """The number of the intent of each row, or 0."""
+
+    def put(self, row: Row, intent: int = 0) -> int:
         self.rows.append(row)
+        self.intents.append(intent)
+        return len(self.rows)
+
+    async def commit_intent(self, row: Row) -> int:
+        self.flushed += 1
+        return self.put(row)
 
     async def flush(self) -> None:
         self.flushed += 1

@@ -151,14 +151,14 @@ def test_setting_has_the_value_from_file_and_environment(
         (
             "backends: {a: {module: x, max_calls: 1}}",
             {},
-            "g.yaml:1:27: backends.a.max_calls: unknown key; only backends with url or command have it",
+            "g.yaml:1:27: backends.a.max_calls: unknown key; only backends with url or openapi or command have it",
         ),
         (
             "backends: {a: {module: a, url: 'http://x'}}",
             {},
-            "g.yaml:1:12: backends.a: needs exactly one of module, url, command",
+            "g.yaml:1:12: backends.a: needs exactly one of module, url, openapi, command",
         ),
-        ("backends: {a: {}}", {}, "g.yaml:1:12: backends.a: needs exactly one of module, url, command"),
+        ("backends: {a: {}}", {}, "g.yaml:1:12: backends.a: needs exactly one of module, url, openapi, command"),
         (
             "backends: {a: {module: a, effects: {t: 4}}}",
             {},

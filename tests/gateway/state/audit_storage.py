@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.state.audit import FILE, AuditLog, AuditTables, open_audit_tables
+from gateway.state.audit_chain import AuditKey
 
+SECRET = bytes(32)
+KEY = AuditKey(SECRET)
 _SET_SEARCH_PATH = "SET search_path = gatehouse_audit"
 
 
@@ -19,11 +22,11 @@ class AuditStorage:
     url: str | None
 
     async def open_log(self, **options: Any) -> AuditLog:
-        return await AuditLog.open(self.folder, url=self.url, **options)
+        return await AuditLog.open(self.folder, SECRET, url=self.url, **options)
 
     def open_tables(self) -> AuditTables:
         """Open the tables. Call it outside a running event loop."""
-        return asyncio.run(open_audit_tables(self.folder, self.url))
+        return asyncio.run(open_audit_tables(self.folder, KEY, self.url))
 
     async def query(self, sql: str = "SELECT correlation_id FROM audit ORDER BY at") -> list[tuple[Any, ...]]:
         if self.url is None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.state.audit import AuditTables
 from gateway.state.audit_chain import LINKED_COLUMNS, AuditChains, ChainBreak, Row
-from tests.gateway.state.audit_storage import AuditStorage
+from tests.gateway.state.audit_storage import KEY, AuditStorage
 from tests.gateway.state.test_audit import record
 
 DAY = 86400.0
@@ -28,7 +28,8 @@ def tables(storage: AuditStorage) -> Iterator[AuditTables]:
 
 
 def write(file: AuditTables, chains: AuditChains, *rows: Row) -> None:
-    linked, heads = chains.link(rows)
+    first = sum(head[0] for head in chains.heads.values()) + 1
+    linked, heads = chains.link((first + place, 0, row) for place, row in enumerate(rows))
     file.write(chains.writer, linked, heads)
     chains.advance(heads)
 
@@ -46,7 +47,7 @@ def tamper(storage: AuditStorage, sql: str) -> None:
 
 
 def test_records_of_two_writers_written_in_batches_verify(tables: AuditTables) -> None:
-    one, two = AuditChains("one"), AuditChains("two")
+    one, two = AuditChains("one", KEY), AuditChains("two", KEY)
     for number in range(0, 50, 5):
         write(tables, one, *(record(item, "ab"[item % 2]) for item in range(number, number + 5)))
         write(tables, two, record(number, "a"))
@@ -57,8 +58,8 @@ def test_records_of_two_writers_written_in_batches_verify(tables: AuditTables) -
 def test_change_in_any_column_is_reported_at_first_changed_record(tables: AuditTables, storage: AuditStorage) -> None:
     columns = [name for name in LINKED_COLUMNS if name not in ("sequence", "tenant", "writer")]
     for column in columns:
-        write(tables, AuditChains(f"of {column}"), *(record(number) for number in range(20)))
-        other = f"{column} + 1" if column in ("at", "effect", "duration_us") else f"{column} || '1'"
+        write(tables, AuditChains(f"of {column}", KEY), *(record(number) for number in range(20)))
+        other = f"{column} + 1" if column in ("number", "intent", "at", "effect", "duration_us") else f"{column} || '1'"
         chain = f"writer = 'of {column}'"
         tamper(storage, f"UPDATE audit SET {column} = {other} WHERE {chain} AND sequence IN (7, 12)")
     found = breaks_in(tables)
@@ -82,7 +83,7 @@ def test_change_in_any_column_is_reported_at_first_changed_record(tables: AuditT
 def test_deleted_or_moved_record_is_detected(
     tables: AuditTables, storage: AuditStorage, sql: str, sequence: int, reason: str
 ) -> None:
-    write(tables, AuditChains("one"), *(record(number) for number in range(20)))
+    write(tables, AuditChains("one", KEY), *(record(number) for number in range(20)))
     tamper(storage, sql)
     (first,) = breaks_in(tables)
     assert first.sequence == sequence
@@ -90,13 +91,13 @@ def test_deleted_or_moved_record_is_detected(
 
 
 def test_record_moved_to_another_tenant_is_detected(tables: AuditTables, storage: AuditStorage) -> None:
-    write(tables, AuditChains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
+    write(tables, AuditChains("one", KEY), *(record(number, "ab"[number % 2]) for number in range(20)))
     tamper(storage, "UPDATE audit SET tenant = 'c' WHERE tenant = 'a' AND sequence = 10")
     assert {(item.tenant, item.sequence) for item in breaks_in(tables)} == {("a", 10), ("c", 10)}
 
 
 def test_remaining_records_verify_after_old_ones_are_pruned(tables: AuditTables, storage: AuditStorage) -> None:
-    one, two = AuditChains("one"), AuditChains("two")
+    one, two = AuditChains("one", KEY), AuditChains("two", KEY)
     write(tables, one, *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
     write(tables, two, aged(0, 9), aged(1, 8))
     assert tables.prune(time.time() - 4.5 * DAY, 1000) == 8
@@ -109,7 +110,7 @@ def test_remaining_records_verify_after_old_ones_are_pruned(tables: AuditTables,
 
 
 def test_oldest_records_above_maximum_are_pruned(tables: AuditTables) -> None:
-    chains = AuditChains("one")
+    chains = AuditChains("one", KEY)
     write(tables, chains, *(aged(number, 100 - number) for number in range(100)))
     assert tables.prune(0, 30) == 70
     assert [item["correlation_id"] for item in tables.records()] == [f"id-{number}" for number in range(70, 100)]
@@ -117,7 +118,7 @@ def test_oldest_records_above_maximum_are_pruned(tables: AuditTables) -> None:
 
 
 def test_records_are_filtered_by_tenant_principal_and_time(tables: AuditTables) -> None:
-    write(tables, AuditChains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+    write(tables, AuditChains("one", KEY), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
     assert len(list(tables.records("a"))) == 5
     assert [item["correlation_id"] for item in tables.records(limit=2)] == ["id-8", "id-9"]
     assert len(list(tables.records(since=time.time() - 3.5 * DAY))) == 3
@@ -139,10 +140,10 @@ async def test_opened_log_prunes_old_records(storage: AuditStorage) -> None:
     assert len(await storage.query("SELECT DISTINCT writer FROM audit")) == 2
 
 
-async def test_rejected_record_leaves_no_gap_in_sequence(storage: AuditStorage) -> None:
+async def test_record_that_cannot_be_stored_as_it_is_leaves_no_gap(storage: AuditStorage) -> None:
     log = await storage.open_log()
     for row in (record(0), (*record(1)[:-1], "\ud800"), record(2)):
         log.put(row)  # type: ignore[arg-type]
     await log.close()
-    assert await storage.query("SELECT sequence FROM audit ORDER BY sequence") == [(1,), (2,)]
+    assert await storage.query("SELECT sequence FROM audit ORDER BY sequence") == [(1,), (2,), (3,)]
     assert await asyncio.to_thread(lambda: breaks_in(storage.open_tables())) == []

@@ -54,6 +54,14 @@ def test_span_flags_tell_whether_the_parent_is_remote(received: dict[str, list[A
     assert remote == {"2" * 16}  # the only sample whose parent is a client's span
 
 
+def test_stages_shorter_than_the_least_are_left_out() -> None:
+    records = SdkRecords(otlp_samples.RESOURCE, "1", min_stage_seconds=2e-6)
+    span = otlp_samples.spans()[0]  # trace and limit take 1.5 µs
+    exported = dict(records.span(span).attributes or {})
+    assert [name for name in exported if ".stage." in name] == ["gatehouse.stage.authorize", "gatehouse.stage.dispatch"]
+    assert {name for name, _ in span.attributes} - exported.keys() == {"gatehouse.stage.trace", "gatehouse.stage.limit"}
+
+
 def test_detected_resource_attributes_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     resource = SdkRecords(otlp_samples.RESOURCE, "1").span(otlp_samples.spans()[0]).resource

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-from gateway.contract import Call, Caller, ClientProfile, Json
+from gateway.contract import Call, Caller, ClientProfile, DefinitionGuard, Json
 from gateway.upstream.conversation import MessageHandler
 from gateway.upstream.lists import ChangeListener
 from gateway.upstream.remote import Era, IsolatedSessions, TransportKind
@@ -23,6 +23,9 @@ class FakeTransport:
 
     def failure_domain(self, call: Call) -> Hashable:
         return None
+
+    def guard_definitions(self, guard: DefinitionGuard) -> None:
+        """The tests of guards use real transports."""
 
     async def probe(self) -> None:
         self.probes += 1

@@ -79,7 +79,7 @@ def test_plain_server_object_is_loaded_with_defaults(tmp_path: Path, write: Writ
 def test_settings_take_precedence_over_the_manifest(tmp_path: Path, write: Write) -> None:
     overrides = {"effects": {"b": 3}, "timeouts": {"c": 9.0}, "timeout": 30.0, "faults": "result"}
     manifest = load(tmp_path, write(MODULE), overrides=overrides).manifest
-    assert manifest.effects == {"a": 0, "b": 3}
+    assert (manifest.effects, manifest.effect_overrides) == ({"a": 0, "b": 2}, {"b": 3})
     assert manifest.timeouts == {"a": 5.0, "c": 9.0, "*": 30.0}
     assert manifest.error_style == "result"
     unset = load(tmp_path, write(MODULE), overrides={"faults": None, "timeout": None}).manifest

@@ -313,6 +313,18 @@ async def test_unknown_scopes_are_ignored_and_default_scopes_apply_if_none_remai
         assert (await program.sign_in(person, scope=requested))["scope"] == granted
 
 
+async def test_threat_64_only_the_console_gets_the_scope_to_approve_calls(server: Any) -> None:
+    """A model may use the token of any other client, and no model may decide."""
+    person = await owner(server)
+    program = await OAuthTestClient.register(server.base)
+    assert (await program.sign_in(person, scope="mcp:list mcp:approve"))["scope"] == "mcp:list"
+    console = OAuthTestClient(server.base, "gatehouse-console", f"{server.base}/console/signed-in")
+    assert (await console.sign_in(person, scope="mcp:admin mcp:approve"))["scope"] == "mcp:admin mcp:approve"
+    async with httpx.AsyncClient(verify=False) as http:
+        metadata = (await http.get(f"{server.base}/.well-known/oauth-authorization-server")).json()
+    assert "mcp:approve" not in metadata["scopes_supported"]
+
+
 async def test_user_cannot_grant_scopes_they_do_not_have(server: Any) -> None:
     identity = server.app.identity
     await identity.users.put("default", "reader", "a long password", ["mcp:list"])

@@ -24,6 +24,19 @@ async def test_operator_gets_an_explanation_of_a_decision(start: Start) -> None:
         assert [tool["name"] for tool in listed["tools"]] == ["core_ping"]
 
 
+async def test_tools_that_a_user_may_call_leave_out_those_whose_scope_is_missing(start: Start) -> None:
+    backends = {**CORE, "plain": {"module": "tests.flows.fixtures.plain"}}
+    async with start(backends=backends) as gateway:
+        admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
+        for scopes, expected in ((["mcp:list", "mcp:call"], False), (["mcp:list", "mcp:call", "mcp:call:write"], True)):
+            body = {"subject": "alice", "scopes": scopes}
+            names = [
+                tool["name"] for tool in (await send_request(gateway, admin, body, "policy/tools")).json()["tools"]
+            ]
+            assert "core_ping" in names
+            assert ("plain_echo" in names) is expected
+
+
 async def test_threat_37_operator_api_requires_the_admin_scope(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         query = {"subject": "alice", "tool": "core_ping"}

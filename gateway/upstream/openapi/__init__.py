@@ -1,0 +1,1 @@
+"""HTTP APIs described by an OpenAPI document: each operation is served as a tool."""

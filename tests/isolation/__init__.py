@@ -1,0 +1,1 @@
+"""One tenant misbehaves in many ways while another calls at a steady rate: `make isolation`."""

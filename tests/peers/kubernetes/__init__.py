@@ -1,0 +1,1 @@
+"""A real Kubernetes API server on etcd, without nodes. `make kubernetes` builds it."""
