@@ -27,8 +27,9 @@ from gateway.catalogue.list_format import ListFormat, ToolPresentation
 from gateway.catalogue.search.index import SearchIndex, SearchKind, to_document
 from gateway.catalogue.search.meaning import MeaningRanker
 from gateway.catalogue.search.ranking import words_of
+from gateway.catalogue.search.view_search import BYTES_PER_TOKEN
 from gateway.catalogue.snapshot import Snapshot, take_snapshot
-from gateway.catalogue.view import BYTES_PER_TOKEN, View
+from gateway.catalogue.view import View
 from gateway.contract import MODERN, Json, Manifest
 from gateway.errors import Fault, ForeignError
 from gateway.settings import CommandBackend, Settings
@@ -132,7 +133,7 @@ def recall(ranks: list[int]) -> dict[str, float]:
 
 async def measure(snapshots: dict[str, Snapshot]) -> Json:
     view = build_view(snapshots)
-    index: SearchIndex = view.search_index
+    index: SearchIndex = view.search.index
     hits = [hit for hit in index.hits if hit.kind == "tool"]
     known = {hit.route.canonical for hit in hits}
     labelled = [(task, ids & known) for task, ids in tasks()]

@@ -174,6 +174,11 @@ class EndpointShape:
             case "resources":
                 return present(backend.resources, self.server.resources, id)
 
+    def namespace_of_name(self, name: str) -> str | None:
+        """The backend whose tool or prompt a rule of the server gives this name; None if no rule does."""
+        rules = (*self.server.tools.rules, *self.server.prompts.rules)
+        return next((rule.pattern.text.partition(".")[0] for rule in rules if rule.name == name), None)
+
     def instructions_of(self, namespace: str, own: str) -> str:
         """The instructions of a backend, as its operator wrote them or else its own."""
         written = self.backends.get(namespace, PLAIN).instructions

@@ -9,9 +9,9 @@ import msgspec
 
 from gateway.catalogue.effects import effect_of, needs_approval
 from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
-from gateway.catalogue.names import Mode, canonical, exposed_name
-from gateway.catalogue.search.index import Hit, SearchIndex, SearchKind
-from gateway.catalogue.search.tools import search_tool_definitions
+from gateway.catalogue.names import Mode, canonical, exposed_name, split
+from gateway.catalogue.search.index import Hit, SearchKind
+from gateway.catalogue.search.view_search import ViewSearch
 from gateway.catalogue.shape import EndpointShape, InvalidShape, ItemPresentation, shape_arguments
 from gateway.catalogue.snapshot import (
     SUPPORTS_DRY_RUN,
@@ -31,8 +31,6 @@ CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
 EFFECT: Final = "gatehouse/effect"
 MAX_INSTRUCTIONS: Final = 16_384
-BYTES_PER_TOKEN: Final = 4
-"""Of tool definitions as JSON, for estimates. docs/tool-lists.md compares it with a tokenizer."""
 
 _NONE: Final[Json] = {}
 _KINDS: Final[Mapping[str, SearchKind]] = {
@@ -96,6 +94,13 @@ class View:
 
     # ---- routes ----
 
+    def namespace_of_name(self, name: str) -> str | None:
+        """The backend to which a name of a tool or prompt belongs, also if the backend does not list it now."""
+        if (namespace := self._shape.namespace_of_name(name)) is None:
+            parts = split(name)
+            namespace = parts[0] if parts is not None else None
+        return namespace if namespace in self.namespaces else None
+
     def find_resource(self, uri: str) -> Route | None:
         """The route of a resource. A URI that is not listed gets a route if its backend may know it."""
         if (listed := self.resources.get(uri)) is not None:
@@ -156,38 +161,25 @@ class View:
             case "search":
                 return True
             case "auto":
-                return self.tools_tokens > self._presentation.budget
+                return self.search.tools_tokens > self._presentation.budget
             case _:
                 return False
 
     @cached_property
-    def tools_tokens(self) -> int:
-        """Estimate of the tokens that the whole list of tools takes in a model's context."""
-        return len(msgspec.json.encode(self.items("tools/list"))) // BYTES_PER_TOKEN
-
-    @cached_property
-    def search_index(self) -> SearchIndex:
-        """The index of everything that is listed."""
-        return SearchIndex(
-            [Hit(_KINDS[key], item.route, item.definition) for key in _KINDS for item in self._lists[key]]
-        )
+    def search(self) -> ViewSearch:
+        """The search for everything that is listed."""
+        listed = ((kind, item) for key, kind in _KINDS.items() for item in self._lists[key])
+        return ViewSearch([Hit(kind, item.route, item.definition) for kind, item in listed], self.namespaces)
 
     def describe(self, name: str) -> Hit | None:
         """The listed tool of this name, in any of its forms."""
         route = self.tools.get(name)
-        return self._tools_by_route.get(route.canonical) if route is not None else None
-
-    @cached_property
-    def _tools_by_route(self) -> dict[str, Hit]:
-        return {item.route.canonical: Hit("tool", item.route, item.definition) for item in self._lists["tools"]}
+        return self.search.tools.get(route.canonical) if route is not None else None
 
     def _search_page(self, *, modern: bool) -> bytes:
         key = ("search", 0, MODERN if modern else "")
         if (encoded := self._pages.get(key)) is None:
-            counts = dict.fromkeys(self.namespaces, 0)
-            for item in self._lists["tools"]:
-                counts[item.route.namespace] += 1
-            result: Json = {"tools": search_tool_definitions(counts)}
+            result: Json = {"tools": self.search.definitions}
             encoded = self._pages[key] = msgspec.json.encode(result | self.cache_hints() if modern else result)
         return encoded
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -129,7 +130,11 @@ def _rule_warnings(settings: Settings) -> list[str]:
         return []
     from gateway.wiring.list_reader import read_lists
 
-    return list(find_rule_warnings(settings, asyncio.run(read_lists(settings))))
+    logging.disable()  # the warnings say it all
+    try:
+        return list(find_rule_warnings(settings, asyncio.run(read_lists(settings))))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _as_object(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.names import CALL_TOOL, split
+from gateway.catalogue.names import CALL_TOOL
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Caller, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
@@ -136,8 +136,8 @@ class RouteLookup:
 def _candidates(view: View, call: Call) -> Iterable[str]:
     """The backends that may have the name. A prefixed name belongs to one backend, or to none."""
     if call.method in ("tools/call", "prompts/get") and len(view.namespaces) > 1:
-        parts = split(str(call.params["name"]))
-        return [parts[0]] if parts is not None and parts[0] in view.namespaces else []
+        namespace = view.namespace_of_name(str(call.params["name"]))
+        return [] if namespace is None else [namespace]
     return view.namespaces
 
 

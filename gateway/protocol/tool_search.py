@@ -88,7 +88,7 @@ class ToolSearch:
 
     async def _search(self, call: Call, view: View, arguments: Json) -> Json:
         kinds = cast("list[SearchKind]", arguments.get("kinds") or ["tool"])
-        hits = await view.search_index.search(
+        hits = await view.search.index.search(
             arguments["query"],
             arguments.get("limit", DEFAULT_RESULTS),
             frozenset(kinds),

@@ -27,7 +27,10 @@ _INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
 async def read_lists(settings: Settings) -> dict[str, Snapshot]:
-    """The lists of modules, and those that a gateway has stored of other servers. Unknown lists are left out."""
+    """The lists of all backends; of remote servers and programs those that a gateway has stored, if it has.
+
+    Lists that cannot be read are left out.
+    """
     found: dict[str, Snapshot] = {}
     services, reaper = _services(settings), OrphanReaper()
     stored = read_stored_lists(settings.data_dir, SHARED) if settings.database.url is None else {}
@@ -56,11 +59,11 @@ async def _read(
             async with asyncio.timeout(_READ_SECONDS):
                 return take_snapshot(module, await module.fetch_lists(None))
         origin, text = stored.get(namespace, ("", ""))
-        if origin != origin_of(entry) or (lists := decode_lists(text)) is None:
-            return None
+        lists = decode_lists(text) if origin == origin_of(entry) else None
         remote = remote_backend(namespace, entry, Manifest(), info=_INFO, max_bytes=_MAX_BYTES, orphan_reaper=reaper)
         try:
-            return take_snapshot(remote, lists)
+            async with asyncio.timeout(_READ_SECONDS):
+                return take_snapshot(remote, lists or await remote.fetch_lists(None))
         finally:
             await remote.close()
     except (Fault, ForeignError, LoadError, TimeoutError) as exc:

@@ -72,8 +72,8 @@ def _section_warnings(
                 waiting = [each for each in unread if _may_match(rule.pattern, each, separator)]
                 if waiting:
                     yield (
-                        f"{place}: {rule.pattern} cannot be checked, because the lists of {', '.join(waiting)} are not"
-                        " known yet; run `gatehouse backends check`"
+                        f"{place}: {rule.pattern} cannot be checked, because the lists of {', '.join(waiting)} cannot"
+                        " be read; see `gatehouse backends check`"
                     )
                 elif kind != "resources" or not _may_match_any(rule.pattern, namespaces, separator):
                     # A server may know resources that it does not list.

@@ -135,6 +135,18 @@ async def test_backend_that_renames_its_tools_affects_only_the_renamed_tool() ->
         assert view.tools.get("first") is None
 
 
+async def test_renamed_tool_is_found_after_a_refresh_of_its_backend() -> None:
+    rules = ItemRules((allow("lab.a", name="first"), allow("*")))
+    endpoint = McpEndpointConfig("/mcp/desk", "underscore", ("lab", "other"), "desk", Shape(tools=rules))
+    backend = FakeBackend(tools=())
+    async with Rig(backend, FakeBackend("other"), endpoints=[endpoint]) as rig:
+        view = rig.catalogue.view(ALICE, "/mcp/desk")
+        assert view is not None
+        assert view.namespace_of_name("first") == view.namespace_of_name("lab_x") == "lab"
+        assert view.namespace_of_name("other.x") == "other"
+        assert view.namespace_of_name("second") is view.namespace_of_name("none_x") is None
+
+
 # ---- arguments
 
 

@@ -134,14 +134,27 @@ def test_rules_without_effect_and_rules_that_cannot_be_applied_are_reported(run:
         "backends.tickets.tools.1: ticket.* matches nothing",
         "servers.support.tenants: sales is not a tenant of the settings",
         "servers.support.tools.3: tickets.delete_* has no effect, because tickets.* comes before it",
-        "servers.support.tools.4: far.* cannot be checked, because the lists of far are not known yet; "
-        "run `gatehouse backends check`",
+        "servers.support.tools.4: far.* cannot be checked, because the lists of far cannot be read; "
+        "see `gatehouse backends check`",
         "servers.support.prompts.0: tickets.unknown matches nothing",
         "servers.support.resources.1: other:* matches nothing",
         "servers.support.tools: tickets.create_issue: set: 'priority' has an invalid value: "
         "input.priority: must be integer, not string.",
         "servers.support.tools: tickets.get_issue: the name 'tickets_delete_issue' is the name of tickets.delete_issue",
     ]
+
+
+def test_rules_are_checked_against_the_tools_of_a_program(run: Run, settings: Path) -> None:
+    program = settings.parent / "served_rules.py"
+    program.write_text(
+        "from mcp.server import MCPServer\nserver = MCPServer('t')\n"
+        "@server.tool()\ndef look() -> str: return ''\nserver.run()\n"
+    )
+    rules = "[{deny: s.look}, {deny: 's.drop_*'}]"
+    settings.write_text(f"backends:\n  s: {{command: {sys.executable}, args: [{program}], tools: {rules}}}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == "gatehouse: warning: backends.s.tools.1: s.drop_* matches nothing\n"
 
 
 MISTAKES = {
