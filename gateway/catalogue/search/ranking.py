@@ -18,7 +18,7 @@ _SYNONYM_WEIGHT: Final = 0.35
 MAX_QUERY_WORDS: Final = 64
 MAX_DOCUMENT_CHARS: Final = 20_000
 
-_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _STOP_WORDS: Final = """
 a an and are as at be but by can could do does for from have how i if in into is it its me my need of on or our out
 please should so some that the their them then there these this to tool use used using want was we what when where
