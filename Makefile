@@ -69,6 +69,7 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memor
 	@$(PY) -m bench.audit
 	@$(PY) -m bench.telemetry
 	@$(PY) -m bench
+	@$(PY) -m bench.tail
 	@$(PY) -m bench.memory
 	@$(PY) -m bench.memory_recall
 

@@ -119,7 +119,7 @@ def _gatehouse_hop(era: Era) -> Callable[[Path, int], Launch]:
     return prepare
 
 
-def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
+def _gateway(folder: Path, port: int, backends: dict[str, Any], **more: Any) -> Launch:
     """Prepare a gateway with all stages enabled: API key, policy, unreachable limits, schema validation, audit."""
     config = folder / "gatehouse.yaml"
     settings = {
@@ -136,6 +136,7 @@ def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
         "limits": {"calls": "1000000000/minute"},
         "streams": {"per_principal": 100_000, "per_tenant": 100_000, "per_process": 100_000},
         "backends": backends,
+        **more,
     }
     # JSON is valid YAML.
     config.write_text(json.dumps(settings, indent=2))
@@ -153,6 +154,20 @@ def _new_key(gatehouse: str, config: Path) -> str:
         output = (completed.stderr or completed.stdout).strip().splitlines()
         raise StartError(f"gatehouse key create failed: {output[-1] if output else f'exit {completed.returncode}'}")
     return completed.stdout.strip()
+
+
+def _gatehouse_unlimited(folder: Path, port: int) -> Launch:
+    """A hop whose limits are all above the load of `bench.tail`."""
+    upstream_port, argv = upstream_command("modern")
+    entry = {
+        "url": f"http://127.0.0.1:{upstream_port}/mcp",
+        "allow_private": True,
+        "max_calls": 1024,
+        "max_calls_per_tenant": 1024,
+        "effects": {"echo": 0},
+    }
+    shares = {"per_tenant": 1024, "per_principal": 1024, "waiting": 1024}
+    return replace(_gateway(folder, port, {"bench": entry}, shares=shares), upstreams=(argv,))
 
 
 _IN_PROCESS_BOUND = 2.8
@@ -199,3 +214,9 @@ CANDIDATES: tuple[Candidate, ...] = (
         bound=_HOP_BOUND,
     ),
 )
+
+TAIL: tuple[Candidate, ...] = (
+    Candidate("forward", "forwarder", "modern", "bench_echo", _forward("modern")),
+    Candidate("gatehouse-tail", "Gatehouse", "modern", "bench_echo", _gatehouse_unlimited, bound=5.0),
+)
+"""The candidates of `bench.tail`; the bound limits the slowest call as a multiple of the median."""

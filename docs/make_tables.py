@@ -91,6 +91,12 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "one tenant slows down or breaks the calls of another",
         "limits, shares, queues and breakers per tenant; `make isolation` measures twenty ways to misbehave",
     ),
+    47: ("metrics that name the tenants", "without a credential `/metrics` adds up all tenants"),
+    48: (
+        "a full disk",
+        "calls that may write are refused with a clear message, others go on, `/readyz` says so; it recovers without"
+        " a restart",
+    ),
     50: (
         "mix-up of identity providers",
         "each provider has its own redirect address, the issuer of the redirect and of the ID token is checked",

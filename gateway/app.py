@@ -293,6 +293,11 @@ class Gateway:
         self._usage = UsageReporter(self._limit, self._share, self._protocol.stream_limits, self.storage.bus, windows)
         self._backend_health = BackendHealthReporter(self.catalogue, self._catalogue_rows, self._backends.get)
 
+    def _unready_reason(self) -> str | None:
+        if self.draining:
+            return "draining"
+        return "the audit log cannot be written; check the disk or the database" if self.audit.is_failing else None
+
     def _build_routes(self) -> None:
         """Set `router`, `asgi`, `plain_routes` and `operator_app`.
 
@@ -307,7 +312,7 @@ class Gateway:
             if settings.server.ops_port is None
             else DeferredApp(lambda: _fastapi(*self._operator_routers()), *_ROUTE_MODULES)
         )
-        self.operator_app = for_operators(HealthProbes(operator_routes, lambda: self.draining))
+        self.operator_app = for_operators(HealthProbes(operator_routes, self._unready_reason))
         endpoint = McpEndpoint(
             identity.authenticate,
             self._protocol.router.serve,
@@ -317,7 +322,7 @@ class Gateway:
             authenticate_active,
             identity.cached_caller,
         )
-        app = AsgiRouter(endpoint, self.module_routes, HealthProbes(self.plain_routes, lambda: self.draining))
+        app = AsgiRouter(endpoint, self.module_routes, HealthProbes(self.plain_routes, self._unready_reason))
         self.asgi = self._guard = guard_host_origin(app, settings, self.public_url)
         self.router = RequestRouter(endpoint, self._guard)
         if settings.console.enabled:

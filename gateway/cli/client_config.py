@@ -305,8 +305,7 @@ def edit_yaml(text: str, name: str, instructions: ConnectInstructions) -> str:
         listed = cast("list[Any]", tree.get(key) or [])
         if entry in listed:
             return text
-        others = [each for each in listed if not isinstance(each, dict) or cast("Json", each).get("name") != name]
-        tree[key] = [*others, entry]
+        tree[key] = [*(each for each in listed if _object(each).get("name") != name), entry]
     out = io.StringIO()
     editor.dump(tree, out)
     return out.getvalue()

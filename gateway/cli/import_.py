@@ -116,7 +116,7 @@ def _common_form(key: str, entry: Json) -> Json | None:
             renamed, dropped = {"http_headers": "headers"}, {"startup_timeout_sec", "tool_timeout_sec"}
         case _:
             # Members of Cline, Continue and LibreChat beside the server itself.
-            renamed, dropped = {}, {"name", "requestOptions"} if "requestOptions" in entry or "name" in entry else set()
+            renamed, dropped = {}, {"name", "requestOptions"}
     common = {renamed.get(name, name): value for name, value in entry.items() if name not in dropped}
     options: Any = entry.get("requestOptions")
     if isinstance(options, dict) and "headers" in options:

@@ -31,13 +31,14 @@ def show(tools: list[Json], as_json: bool) -> None:
 
 def _show(tools: list[Json]) -> None:
     # On a narrow terminal only the description is truncated: names must stay copyable.
-    table = Table(box=None, pad_edge=False, expand=True)
+    output = open_output()
+    table = Table(box=None, pad_edge=False, expand=output.is_terminal)
     table.add_column("tool", no_wrap=True)
     table.add_column("effect", no_wrap=True)
     table.add_column("description", no_wrap=True, overflow="ellipsis", ratio=1)
     for tool in tools:
         table.add_row(escape(tool["name"]), _effect(tool), escape(_first_line(tool.get("description") or "")))
-    open_output().print(table)
+    output.print(table)
 
 
 _EFFECTS: Final = ("read", "idempotent write", "write", "destructive")

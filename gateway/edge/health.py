@@ -19,11 +19,14 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class HealthProbes:
-    """ASGI app: answers the probes and passes all other requests to `app`."""
+    """ASGI app: answers the probes and passes all other requests to `app`.
 
-    def __init__(self, app: ASGIApp, is_draining: Callable[[], bool]) -> None:
+    `unready_reason` returns None if the gateway is ready. Only the operators' port shows the reason.
+    """
+
+    def __init__(self, app: ASGIApp, unready_reason: Callable[[], str | None]) -> None:
         self._app = app
-        self._is_draining = is_draining
+        self._unready_reason = unready_reason
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] not in HEALTH_PATHS:
@@ -33,8 +36,8 @@ class HealthProbes:
             await send_fault(send, 405, fault, [(b"allow", ", ".join(_METHODS).encode())])
         elif scope["path"] == "/healthz":
             await _send_status(send, 200, "ok", scope["method"])
-        elif self._is_draining():
-            await _send_status(send, 503, "unready", scope["method"])
+        elif (reason := self._unready_reason()) is not None:
+            await _send_status(send, 503, "unready", scope["method"], reason if scope.get(OPERATOR_PORT) else None)
         else:
             await _send_status(send, 200, "ready", scope["method"])
 
@@ -48,8 +51,8 @@ def for_operators(app: ASGIApp) -> ASGIApp:
     return mark
 
 
-async def _send_status(send: Send, code: int, status: str, method: str) -> None:
-    body = msgspec.json.encode({"status": status})
+async def _send_status(send: Send, code: int, status: str, method: str, reason: str | None = None) -> None:
+    body = msgspec.json.encode({"status": status} if reason is None else {"status": status, "reason": reason})
     headers = [
         (b"content-type", b"application/json"),
         (b"cache-control", b"no-store"),

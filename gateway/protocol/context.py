@@ -110,12 +110,6 @@ def find_called_route(request: McpHttpRequest, view: View, message: Message) -> 
     return find_route(view, message.method, params)
 
 
-def find_task_route(context: EndpointContext, caller: Caller, view: View, params: Json) -> Route | None:
-    """Return the route of the tool whose call became the task that the params name."""
-    tool = context.open_task_id(caller, params) if "taskId" in params else None
-    return view.tools.get(tool) if tool else None
-
-
 class RouteLookup:
     """Used by the `resolve` stage: reloads the lists of the caller's backends before it reports an unknown name."""
 

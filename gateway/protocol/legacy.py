@@ -25,7 +25,6 @@ from gateway.protocol.context import (
     Refusal,
     decode_in_thread,
     find_called_route,
-    find_task_route,
     make_list_handler,
     require_view,
     select_handler,
@@ -302,12 +301,9 @@ class LegacyEra:
     def prepare(self, inbound: InboundRequest) -> PreparedRequest:
         method, params = inbound.message.method, inbound.message.params
         check_params(method, params)
-        if method in BACKEND_METHODS:
-            return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
-        if method in HANDSHAKE_TASK_METHODS:
-            caller = inbound.http_request.caller
-            return find_task_route(self._context, caller, inbound.view, params), params, None
-        return None, params, None
+        if method not in BACKEND_METHODS:
+            return None, params, None
+        return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
 
     def finalize(self, call: Call, result: Result) -> Result:
         if isinstance(result, bytes) or call.method not in BACKEND_METHODS:

@@ -40,7 +40,6 @@ from gateway.protocol.context import (
     Refusal,
     decode_in_thread,
     find_called_route,
-    find_task_route,
     make_list_handler,
     require_view,
     select_handler,
@@ -153,7 +152,7 @@ class ModernEra:
         level = meta.get(LOG_LEVEL_META_KEY)
         if level is not None and level not in LOG_LEVELS:
             return RpcError(INVALID_PARAMS, f"The log level must be one of {', '.join(LOG_LEVELS)}.")
-        if not _task_name_matches(request.headers, message):
+        if message.method in MODERN_TASK_METHODS and request.headers.get("mcp-name") != message.params.get("taskId"):
             return RpcError(HEADER_MISMATCH, "mcp-name header does not match params.taskId")
         if message.method not in self._handlers:
             return RpcError(METHOD_NOT_FOUND, "Method not found", message.method)
@@ -292,8 +291,6 @@ class ModernEra:
         request, method, params = inbound.http_request, inbound.message.method, inbound.message.params
         check_params(method, params)
         if method not in BACKEND_METHODS:
-            if method in MODERN_TASK_METHODS:
-                return find_task_route(self._context, request.caller, inbound.view, params), params, None
             return None, params, None
         called, (route, params) = params, find_called_route(request, inbound.view, inbound.message)
         if route is not None and route.header_schema is not None and params is called:
@@ -329,11 +326,6 @@ class ModernEra:
             "instructions": view.instructions(),
             **view.cache_hints(),
         }
-
-
-def _task_name_matches(headers: Mapping[str, str], message: Message) -> bool:
-    """Return whether the `Mcp-Name` header of a request about a task is its id. Ids are visible ASCII."""
-    return message.method not in MODERN_TASK_METHODS or headers.get("mcp-name") == message.params.get("taskId")
 
 
 def _headers_match(headers: Mapping[str, str], message: Message) -> bool:

@@ -119,8 +119,8 @@ class AuthSettings(Section):
     token_rate: Rate = Field(default="300/minute", description="Token requests per IP address.")
     registration_rate: Rate = Field(default="10/hour", description="Client registrations per IP address.")
 
-    @property
-    def allow_passwords(self) -> bool:
+    def allows_passwords(self) -> bool:
+        """Whether users with passwords may sign in."""
         return not self.providers if self.local_users is None else self.local_users
 
     @model_validator(mode="after")

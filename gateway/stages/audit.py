@@ -1,4 +1,4 @@
-"""The audit stages: one record for every call (caller, target, decision, outcome), one before a call that may write.
+"""The audit stage: one record for every call (caller, target, decision, outcome), one before a call that may write.
 
 No record contains arguments or secrets.
 """
@@ -6,7 +6,7 @@ No record contains arguments or secrets.
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
@@ -18,8 +18,6 @@ from gateway.errors import Fault, ForeignError
 from gateway.telemetry.span import call_target
 
 Row = tuple[Any, ...]
-WRITES: Final = 2
-"""Lowest effect of a tool that may write."""
 
 
 class AuditSink(Protocol):
@@ -86,7 +84,7 @@ class Audit:
 
 
 class Intent:
-    """Commits a record of each call that may write before the call is sent, so that a crash cannot hide it.
+    """Commits a record of a call that may write before `dispatch` sends it, so that a crash cannot hide it.
 
     The record of the finished call refers to it. If the record cannot be committed, the call is not sent.
     """
@@ -94,20 +92,13 @@ class Intent:
     def __init__(self, sink: AuditSink) -> None:
         self._sink = sink
 
-    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
-        route = call.route
-        if route is None or route.effect < WRITES:
-            return call_next(call)
-        return self._commit_and_send(call, call_next)
-
-    async def _commit_and_send(self, call: Call, call_next: Handler) -> Result:
+    async def commit(self, call: Call) -> None:
         record = call.record
         record.outcome = "intent"
         try:
             record.intent = await self._sink.commit_intent(_row(call))
         finally:
             record.outcome = "ok"
-        return await call_next(call)
 
 
 def _row(call: Call) -> Row:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,14 +14,24 @@ log = logging.getLogger("gatehouse.dispatch")
 
 MAX_ROUNDS: Final = 10
 POLL_SECONDS: Final = 0.1
+WRITES: Final = 2
+"""Lowest effect of a tool that may write."""
 
 
 class Dispatch:
-    """Raises only `Fault` and `ForeignError`; anything else a backend raises becomes `Fault(INTERNAL)`."""
+    """Raises only `Fault` and `ForeignError`; anything else a backend raises becomes `Fault(INTERNAL)`.
+
+    `announce` is awaited before a call that may write is sent. It is no stage, because a stage costs every call.
+    """
+
+    def __init__(self, announce: Callable[[Call], Awaitable[None]] | None = None) -> None:
+        self._announce = announce
 
     async def __call__(self, call: Call) -> Result:
         route = call.route
         assert route is not None
+        if route.effect >= WRITES and self._announce is not None:
+            await self._announce(call)
         try:
             if call.task is not None:
                 await call.task.mark_sent()

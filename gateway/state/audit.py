@@ -217,10 +217,11 @@ class AuditLog:
     async def commit_intent(self, row: Row) -> int:
         """Commit a record before its call is sent, and return its number.
 
-        Raises `Fault(UNAVAILABLE)` when it cannot be committed, at once if the last commit failed.
+        Raises `Fault(UNAVAILABLE)` when it cannot be committed. After a failed commit the queue is retried first, so
+        that refused calls do not fill the queue.
         """
         if self.is_failing:
-            raise _unavailable()
+            await self.flush()
         number = self.put(row)
         await self.flush()
         return number
@@ -325,8 +326,10 @@ class AuditLog:
                 self._notify_listeners(linked_rows)
             except self._tables.record_errors:
                 self._write_individually(batch)
-            except self._tables.storage_errors:
-                _log.exception("audit log: commit of %d records failed; retry in %g s", len(batch), _RETRY_SECONDS)
+            except self._tables.storage_errors as exc:
+                # No traceback: the log repeats this until the disk or the server is back.
+                failed = "audit log: commit of %d records failed; retry in %g s: %s"
+                _log.error(failed, len(batch), _RETRY_SECONDS, exc)
                 self.is_failing = True
                 self._report_progress(_unavailable())
                 if not self._stopping:

@@ -53,13 +53,11 @@ class TaskCalls:
 
     def __call__(self, call: Call) -> Awaitable[Result]:
         client = call.client
+        if "task" not in call.params and "extensions" not in client.capabilities:
+            return self._handler(call)  # fast path
         if client.modern:
-            if not client.capabilities or not declares_tasks(client.capabilities):
-                return self._handler(call)
-            return self._call_modern(call)
-        if "task" not in call.params:
-            return self._handler(call)
-        return self._call_handshake(call)
+            return self._call_modern(call) if declares_tasks(client.capabilities) else self._handler(call)
+        return self._call_handshake(call) if "task" in call.params else self._handler(call)
 
     async def _call_modern(self, call: Call) -> Result:
         route = call.route

@@ -7,10 +7,13 @@ arguments of the original call, so a caller that lost access to the tool loses a
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
-from gateway.contract import HANDSHAKE_TASKS_SINCE, TASKS_EXTENSION, Call, Json, Result, declares_tasks
-from gateway.errors import ForeignError
+from msgspec.structs import replace
+
+from gateway.contract import HANDSHAKE_TASKS_SINCE, TASKS_EXTENSION, Call, Json, Result, Route, declares_tasks
+from gateway.errors import Fault, ForeignError
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.sealed_tokens import SealedCursorCodec
 from gateway.state.task_rows import TaskRow
@@ -20,6 +23,8 @@ from gateway.tasks.running import TaskService
 from gateway.tasks.upstream_tasks import UpstreamTasks, unknown_task
 
 PAGE_SIZE: Final = 20
+LIST_SECONDS: Final = 5.0
+"""How long a list waits for the status of a task at its server."""
 _POLL_SECONDS: Final = 0.5
 _MISSING_CAPABILITY: Final = -32021
 _METHOD_NOT_FOUND: Final = -32601
@@ -37,6 +42,7 @@ class TaskRequests:
         cursors: SealedCursorCodec,
         authorize: Callable[[Call, Json], None],
         wake: Callable[[TaskRow], None],
+        find_route: Callable[[Call], Route | None],
     ) -> None:
         """`wake` tells the worker of a task that a client cancelled or answered it."""
         self._service = service
@@ -45,6 +51,7 @@ class TaskRequests:
         self._cursors = cursors
         self._authorize = authorize
         self._wake = wake
+        self._find_route = find_route
 
     async def __call__(self, call: Call) -> Result:
         if call.client.modern:
@@ -57,7 +64,7 @@ class TaskRequests:
             raise ForeignError(_METHOD_NOT_FOUND, "Method not found", call.method)
         if call.method == "tasks/list":
             return await self._list(call)
-        row = await self._find(call)
+        call, row = await self._find(call)
         match call.method:
             case "tasks/get":
                 return await self._get(call, row)
@@ -68,16 +75,21 @@ class TaskRequests:
             case _:
                 return await self._result(call, row)
 
-    async def _find(self, call: Call) -> TaskRow:
+    async def _find(self, call: Call) -> tuple[Call, TaskRow]:
+        """Return the task, and the call with the route of the task's tool."""
         reference = self._service.ids.open(call.caller.principal, call.params["taskId"])
         row = await self._service.rows.find(reference.id) if reference is not None else None
-        if row is None or call.route is None or row.principal != call.caller.principal:
+        request = self._service.content.open_request(row.id, row.request) if row is not None else None
+        if row is None or request is None or row.principal != call.caller.principal:
             raise unknown_task()
-        request = self._service.content.open_request(row.id, row.request)
-        if request is None:
+        route = self._find_route(replace(call, params=request.params))
+        if route is None:
             raise unknown_task()
+        # Not before: a request about a task does not count against the limits of its tool.
+        call.record.late_route = route
+        call = replace(call, route=route)
         self._authorize(call, request.params)
-        return row
+        return call, row
 
     async def _get(self, call: Call, row: TaskRow) -> Json:
         if row.kind == "upstream":
@@ -195,7 +207,18 @@ class TaskRequests:
         cursor: Any = call.params.get("cursor")
         page = self._cursors.read("tasks/list", cursor) if cursor is not None else 0
         rows = await self._service.rows.list(call.caller.tenant, call.caller.principal, PAGE_SIZE + 1, page * PAGE_SIZE)
-        result: Json = {"tasks": [self._handshake_task(row) for row in rows[:PAGE_SIZE]]}
+        result: Json = {"tasks": await asyncio.gather(*(self._list_item(call, row) for row in rows[:PAGE_SIZE]))}
         if len(rows) > PAGE_SIZE:
             result["nextCursor"] = self._cursors.mint("tasks/list", page + 1)
         return result
+
+    async def _list_item(self, call: Call, row: TaskRow) -> Json:
+        """Describe one task; the server of a task that it runs is asked, and if it does not answer, the last known
+        status is shown."""
+        if row.kind == "upstream" and not row.is_terminal:
+            request = self._service.content.open_request(row.id, row.request)
+            route = self._find_route(replace(call, params=request.params)) if request is not None else None
+            if route is not None:
+                with suppress(Fault, ForeignError):
+                    return await self._upstream.request(replace(call, route=route), row, "tasks/get", {}, LIST_SECONDS)
+        return self._handshake_task(row)

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from gateway.contract import Call, Json, ListChange, Result
+from msgspec.structs import replace
+
+from gateway.contract import Call, InputResponse, Json, ListChange, Record, Result
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.responses import RpcError, render_error
+from gateway.stages.approve import STATE
 from gateway.state.task_rows import TaskQuota, TaskRow, TaskRows, TaskState
 from gateway.tasks.content import StoredRequest, TaskContent, store_call
 from gateway.tasks.descriptions import created_result, describe
@@ -246,6 +249,8 @@ class ManagedTask:
         """Run the call. Once it is detached, its outcome is stored; until then it is returned or raised."""
         try:
             result = await handler(call)
+            while self.is_detached and isinstance(result, dict) and result.get("resultType") == "input_required":
+                call, result = await self._answer_stage(handler, call, result)
         except asyncio.CancelledError:
             await self._end_cancelled(call)
             raise
@@ -269,6 +274,18 @@ class ManagedTask:
         if self.row is not None and not already_stored:
             await self._store("completed", {"result": result})
         return result
+
+    async def _answer_stage(
+        self, handler: Callable[[Call], Awaitable[Result]], call: Call, result: Json
+    ) -> tuple[Call, Result]:
+        """Ask for what a stage requires, such as an approval, and run the call again with the answer.
+
+        A task that was taken over passes the stages a second time; its client cannot repeat the call.
+        """
+        answers = await call.wire.ask(cast("dict[str, Json]", result.get("inputRequests") or {}))
+        response = InputResponse(str(call.record.notes.get(STATE, "")), answers)
+        again = replace(call, record=Record(), input_response=response)
+        return again, await handler(again)
 
     async def _end_cancelled(self, call: Call) -> None:
         async with self._lock:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from gateway.contract import Json
@@ -62,6 +62,13 @@ class MetricFamily:
         """Set a point, or combine the value with the existing point."""
         existing = self.points.get(labels)
         self.points[labels] = value if existing is None else _combine(existing, value, self.aggregation)
+
+    def without_label(self, name: str) -> "MetricFamily":
+        """The family with the points combined that differ in this label only."""
+        combined = replace(self, points={})
+        for labels, value in self.points.items():
+            combined.add(value, *(label for label in labels if label[0] != name))
+        return combined
 
     def to_json(self) -> Json:
         points: list[Any] = [

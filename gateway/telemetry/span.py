@@ -68,7 +68,7 @@ _STAGE_ATTRIBUTES: Final = {
     name: f"{_STAGE_PREFIX}{name}"
     for name in (
         "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "task", "guard", "deadline",
-        "share", "intent", "dispatch", "end", "edge",
+        "share", "dispatch", "end", "edge",
     )
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
@@ -32,13 +32,14 @@ from gateway.upstream.http.credentials import ClientCredentials, ClientCredentia
 from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.module_loader import apply_overrides, import_backend, import_manifest, load_module
-from gateway.upstream.openapi.backend import build_api_backend, build_api_head, parse_document_url
-from gateway.upstream.openapi.operations import OperationFilter
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
 from gateway.upstream.stdio.transport import StdioTransport
 from gateway.wiring.shapes import build_shape, without_shape
+
+if TYPE_CHECKING:
+    from gateway.upstream.openapi.operations import OperationFilter
 
 RemoteEntry = UrlBackend | OpenApiBackend | CommandBackend
 
@@ -59,6 +60,9 @@ def remote_backend(
             namespace, manifest, _stdio_transport(namespace, entry, info, orphan_reaper), info, capacity
         )
     if isinstance(entry, OpenApiBackend):
+        # Imported here: most gateways serve no REST API.
+        from gateway.upstream.openapi.backend import build_api_backend
+
         return build_api_backend(
             namespace,
             manifest,
@@ -76,13 +80,17 @@ def remote_backend(
     return RemoteBackend(namespace, manifest, _http_transport(namespace, entry, info, max_bytes), info, capacity)
 
 
-def _filter(patterns: OperationPatterns) -> OperationFilter:
+def _filter(patterns: OperationPatterns) -> "OperationFilter":
+    from gateway.upstream.openapi.operations import OperationFilter
+
     return OperationFilter(patterns.tags, patterns.paths, patterns.operations)
 
 
 def check_remote(namespace: str, entry: RemoteEntry) -> None:
     """Raise the `LoadError` of `remote_backend` without opening anything."""
     if isinstance(entry, OpenApiBackend):
+        from gateway.upstream.openapi.backend import build_api_head, parse_document_url
+
         build_api_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
         if entry.document_url is not None:
             parse_document_url(namespace, entry.document_url, allow_private=entry.allow_private)

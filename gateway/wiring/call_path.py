@@ -66,8 +66,8 @@ def build_call_paths(
     # - `validate` checks the arguments before the policies see them.
     # - `task` is after all stages that may refuse the call, so a refusal is an answer and not a failed task.
     # - `guard` and `deadline` bound the backend's result and time.
-    # - `share` is late: only calls that would be executed wait for capacity, and the deadline covers the wait.
-    # - `intent` is last: its record says that the call is sent now.
+    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
+    # - `intent` is committed by `dispatch`: its record says that the call is sent now.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
@@ -80,9 +80,8 @@ def build_call_paths(
             ("guard", guard),
             ("deadline", deadline),
             ("share", share),
-            *((("intent", intent),) if intent is not None else ()),
         ),
-        Dispatch(),
+        Dispatch(intent.commit if intent is not None else None),
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))

@@ -266,7 +266,7 @@ class Identity:
                 sign_in_failure_counter(self._windows),
                 local=self.local,
                 codes=self.local or self.providers is not None,
-                passwords=auth.allow_passwords,
+                passwords=auth.allows_passwords(),
             ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,

@@ -67,6 +67,7 @@ class Tasks:
             SealedCursorCodec(seal),
             authorize_task(authorizer.decide),
             self.supervisor.wake,
+            self._find_route,
         )
         self.request_handler = paths.tasks(requests)
 

@@ -211,8 +211,9 @@ def count_gauge(name: str, help: str, values: Mapping[str, int] | int, label: st
     return family
 
 
-async def render_metrics(peers: WorkerMetrics) -> str:
-    return to_prometheus_text(await peers.families())
+async def render_metrics(peers: WorkerMetrics, *, with_tenants: bool = True) -> str:
+    families = await peers.families()
+    return to_prometheus_text(families if with_tenants else [family.without_label("tenant") for family in families])
 
 
 def _memory_metric() -> MetricFamily:
@@ -288,7 +289,7 @@ def build_gauges(
 
 def start_metrics(
     settings: Settings, telemetry: TelemetryWiring, bus: Bus, spawn: Callable[[Coroutine[Any, Any, None]], None]
-) -> Callable[[], Awaitable[str]]:
+) -> Callable[..., Awaitable[str]]:
     """Start the background tasks of the metrics. Return a function that renders those of all workers as text."""
     peers = telemetry.all_workers(bus, settings.server.workers)
     spawn(peers.run())

@@ -12,12 +12,13 @@ import pytest
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from gateway.catalogue.effects import effect_of
 from gateway.cli.backend_check import probe
 from gateway.settings import Settings
 from tests.conftest import Running
 from tests.peers.recording_api import RecordingApi, recording_api
 
-HEADERS = {"Authorization": "Bearer s3cret-credential"}
+HEADERS = {"Authorization": "Bearer s3cret-credential", "X-Api-Version": "2024-06-20"}
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ async def test_effects_follow_the_methods(served: Running) -> None:
 async def test_entry_overrides_the_effect_of_an_operation(api: RecordingApi, start: Any) -> None:
     async with start(backends={"pets": api.entry(effects={"getPet": 3})}) as gateway:
         await gateway.wait_for_tool("pets_listPets")
-        assert gateway.app.catalogue.snapshots["pets"].backend.manifest.effects["getPet"] == 3
+        assert effect_of(gateway.app.catalogue.snapshots["pets"].backend, {"name": "getPet"}) == 3
 
 
 async def test_parameters_reach_the_api_in_their_places(served: Running, api: RecordingApi) -> None:
@@ -152,6 +153,7 @@ async def test_threat_69_credential_that_the_api_returns_does_not_reach_the_call
     echoed = await served.post("tools/call", {"name": "pets_echo", "arguments": {}})
     assert "s3cret-credential" not in echoed.text
     assert "[redacted]" in echoed.text
+    assert "2024-06-20" in echoed.text  # a header that is no credential
     missing = await served.post("tools/call", {"name": "pets_getPet", "arguments": {"pet_id": "missing"}})
     assert "s3cret-credential" not in missing.text
 

@@ -1,7 +1,5 @@
 """Task clients of the SDKs 1.x (2025-11-25) work through the gateway, against task servers of the same SDK."""
 
-import asyncio
-import json
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +12,7 @@ import pytest
 from tests.conftest import Running, Start
 from tests.peers import npm
 from tests.peers.python_v1 import install_python_sdk
+from tests.peers.task_peers import run_client
 
 Json = dict[str, Any]
 PEERS = Path(npm.__file__).parent
@@ -24,12 +23,6 @@ def _server_command(sdk: str) -> list[str]:
     if sdk == "python":
         return [str(install_python_sdk()), str(PEERS / "task_server_v1.py")]
     return [str(npm.NODE), str(PEERS / "task_server_v1.mjs"), str(npm.install_package(npm.SDK))]
-
-
-def _client_command(sdk: str) -> list[str]:
-    if sdk == "python":
-        return [str(install_python_sdk()), str(PEERS / "task_client_v1.py")]
-    return [str(npm.NODE), str(PEERS / "task_client_v1.mjs"), str(npm.install_package(npm.SDK))]
 
 
 @contextmanager
@@ -45,20 +38,6 @@ def _listening(command: list[str], port: int) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-async def run_client(sdk: str, url: str, key: str, names: Json) -> Json:
-    process = await asyncio.create_subprocess_exec(
-        *_client_command(sdk), url, key, json.dumps(names), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(60):
-            output, error = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        raise
-    assert process.returncode == 0, error.decode()
-    return json.loads(output)
 
 
 @pytest.fixture(params=["python", "typescript"])

@@ -1,6 +1,7 @@
 """The backend of an HTTP API: a `RemoteBackend` whose transport turns tool calls into requests of the API."""
 
 import logging
+import re
 import ssl
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ from gateway.upstream.remote import Era, RemoteBackend, TransportKind
 
 log = logging.getLogger("gatehouse.upstream")
 
+_CREDENTIAL: Final = re.compile(r"auth|cookie|credential|key|pass|secret|session|signature|token", re.IGNORECASE)
+"""Names of headers that carry credentials."""
 _ERAS: Final[frozenset[Era]] = frozenset({"modern"})
 """The results have the newest shape; the gateway converts them for clients of the handshake era."""
 
@@ -266,10 +269,14 @@ def _is_listed(operation: Operation, call: Call) -> bool:
 
     The document may have been read again before the lists were compared.
     """
-    schema = call.route.definition.get("inputSchema", {}) if call.route is not None else {}
+    schema: Json = call.route.definition.get("inputSchema", {}) if call.route is not None else {}
     return schema.get(DIGEST_KEYWORD, operation.digest) == operation.digest
 
 
 def _secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of the fixed headers, and the credentials in them: an API may return only the part after `Bearer`."""
-    return tuple(dict.fromkeys(part for value in headers.values() for part in (value, value.rpartition(" ")[2])))
+    """The values of headers that carry credentials, and the part after `Bearer`, which an API may return alone.
+
+    Other headers, such as the version of an API, may occur in any response.
+    """
+    values = [value for name, value in headers.items() if _CREDENTIAL.search(name)]
+    return tuple(dict.fromkeys(part for value in values for part in (value, value.rpartition(" ")[2])))

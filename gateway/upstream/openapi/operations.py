@@ -105,6 +105,7 @@ def read_api(
             f"{len(selected)} operations are selected, and at most {MAX_OPERATIONS} are served:"
             " select fewer with include or exclude"
         )
+    problems |= _unmatched("include", include, every) | _unmatched("exclude", exclude, every)
     secured = _security_parameters(document)
     tools: list[Json] = []
     operations: dict[str, Operation] = {}
@@ -119,6 +120,19 @@ def read_api(
         operations[name] = operation
     info = document.members(document.root, "info")
     return Api(tuple(tools), operations, problems, str(info.get("title", ""))[:200], str(info.get("version", ""))[:80])
+
+
+def _unmatched(setting: str, patterns: OperationFilter, every: Sequence["_Found"]) -> dict[str, str]:
+    """A problem for each pattern that matches no operation."""
+    single = [
+        *((f"{setting}.tags {pattern!r}", OperationFilter(tags=(pattern,))) for pattern in patterns.tags),
+        *((f"{setting}.paths {pattern!r}", OperationFilter(paths=(pattern,))) for pattern in patterns.paths),
+        *(
+            (f"{setting}.operations {pattern!r}", OperationFilter((), (), (pattern,)))
+            for pattern in patterns.operations
+        ),
+    ]
+    return {name: "it matches no operation" for name, each in single if not any(each.matches(found) for found in every)}
 
 
 def _find_operations(document: Document, problems: dict[str, str]) -> Iterator[_Found]:

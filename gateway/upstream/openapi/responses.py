@@ -65,7 +65,9 @@ def to_result(
         raise Fault(Kind.UNSUPPORTED, f"{name} responded with an event stream, which is not supported for APIs.")
     media_type, charset = _content_type(response)
     status, raw = response.status, response.body
-    if status == 304 or not 200 <= status < 300:
+    if status == 304:
+        return _structured(operation, {}, "HTTP 304, not modified.")
+    if not 200 <= status < 300:
         raise _status_fault(name, response, _redact_bytes(raw, secrets), media_type, charset)
     if not raw:
         return _structured(operation, {}, f"HTTP {status}, without content.")

@@ -152,6 +152,14 @@ def test_narrow_terminal_truncates_the_description_not_the_name(
     assert rows[1].startswith("project_workspace_stats  write   Count and count")
 
 
+def test_piped_list_is_neither_cut_nor_padded_to_the_width_of_a_terminal(run: Run, peer: Peer) -> None:
+    description = "Count " + "and count " * 20
+    peer.results({"tools": [{"name": "count", "description": description}]})
+    rows = run("tools", "--url", peer.url).stdout.splitlines()
+    assert rows[1] == f"count  write   {description.strip()}"
+    assert len(rows[0]) == len(rows[1])
+
+
 @pytest.mark.parametrize("name", ["plain", " edge ", "ünïcode", "tab\t", "=?base64?eA==?=", ""])
 def test_header_encoding_of_names_matches_the_sdk(name: str) -> None:
     assert header_value(name) == encode_header_value(name)

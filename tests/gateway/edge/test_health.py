@@ -12,7 +12,7 @@ async def unexpected(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def send_request(path: str, *, draining: bool = False, method: str = "GET") -> httpx.Response:
-    probes = HealthProbes(unexpected, lambda: draining)
+    probes = HealthProbes(unexpected, lambda: "draining" if draining else None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(probes), base_url="http://gw") as client:
         return await client.request(method, path)
 

@@ -15,13 +15,26 @@ async def get(url: str, key: str | None = None) -> httpx.Response:
         return await http.get(url, headers=headers)
 
 
+async def test_threat_47_metrics_without_a_credential_name_no_tenant(start: Any) -> None:
+    tenants = {"default": {}, "secret-customer": {}}
+    async with start(backends={"core": {"module": "backends.core"}}, tenants=tenants) as gateway:
+        await gateway.call("core_ping")
+        await gateway.as_(await gateway.new_key("secret-customer")).call("core_ping")
+        anonymous = (await get(f"{gateway.base}/metrics")).text
+        assert (await get(f"{gateway.base}/metrics", gateway.key)).status_code == 403
+        admin = (await get(f"{gateway.base}/metrics", await gateway.new_key(scopes=("mcp:admin",)))).text
+    assert "secret-customer" not in anonymous
+    assert 'gatehouse_calls_total{backend="core",tool="core.ping",method="tools/call",outcome="ok"} 2' in anonymous
+    assert 'tenant="secret-customer"' in admin
+
+
 async def test_metrics_on_loopback_need_no_credential_and_count_calls(start: Any) -> None:
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
         await gateway.call("core_ping")
         response = await get(f"{gateway.base}/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
-    labels = 'tenant="default",backend="core",tool="core.ping",method="tools/call",outcome="ok"'
+    labels = 'backend="core",tool="core.ping",method="tools/call",outcome="ok"'
     assert lines[f"gatehouse_calls_total{{{labels}}}"] == "1"
     assert lines['gatehouse_backend_state{backend="core",state="up"}'] == "1"
     assert lines['gatehouse_breaker_state{backend="core"}'] == "0"

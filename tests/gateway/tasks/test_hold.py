@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway.contract import MODERN, Call, ClientProfile, Json, ListChange, Result
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.sealed_tokens import TokenSeal
+from gateway.stages.approve import STATE
 from gateway.state.bus import MemoryBus
 from gateway.state.database import Database
 from gateway.state.task_rows import TaskQuota, TaskRows
@@ -22,7 +23,7 @@ from gateway.tasks.supervisor import HeldTasks, TaskSupervisor
 from gateway.tasks.upstream_tasks import UpstreamTasks
 from tests.gateway.fakes import a_call, a_route, until
 
-CLIENT = ClientProfile(MODERN, {"extensions": {"io.modelcontextprotocol/tasks": {}}})
+CLIENT = ClientProfile(MODERN, {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
 QUOTA = TaskQuota(10, 10, 1_000_000)
 
 
@@ -31,6 +32,7 @@ class Site:
 
     def __init__(self, database: Database) -> None:
         self.approved = False
+        self.asks = False
         self.runs: list[Json] = []
         self.route = a_route()
         seal = TokenSeal([b"k" * 32])
@@ -43,6 +45,13 @@ class Site:
         self.held = HeldTasks(self.service, self.supervisor.wake)
 
     async def _path(self, call: Call) -> Result:
+        if self.asks:
+            if call.input_response is None:
+                call.record.notes[STATE] = "asked once"
+                request = {"method": "elicitation/create", "params": {"mode": "form", "message": "Approve?"}}
+                return {"resultType": "input_required", "inputRequests": {"approval": request}}
+            self.runs.append({call.input_response.state: call.input_response.responses})
+            return {"content": []}
         if not self.approved:
             assert call.task is not None
             return await call.task.hold(key="k1", message="Waiting for approval by group:platform.", seconds=30)
@@ -112,3 +121,17 @@ async def test_rejected_call_fails_with_the_fault_and_never_runs(site: Site) -> 
     assert (row.state, outcome["error"]["message"]) == ("failed", "Denied by bob: too expensive.")
     site.approved = True
     assert not await site.held.release(caller.tenant, "k1")
+
+
+async def test_released_call_that_a_stage_asks_about_becomes_input_required(site: Site) -> None:
+    await site.calls(_call(site))
+    caller = _call(site).caller
+    site.asks = True
+    assert await site.held.release(caller.tenant, "k1")
+    async with asyncio.timeout(10):
+        while (row := (await site.rows.list(caller.tenant, caller.principal, 1, 0))[0]).state != "input_required":
+            await asyncio.sleep(0)
+    answers = site.service.content.seal(row.id, "answers", {"approval": {"action": "accept"}})
+    assert await site.rows.add_answers(row.id, answers, "", "working", "")
+    site.supervisor.wake()
+    await until(lambda: site.runs == [{"asked once": {"approval": {"action": "accept"}}}])

@@ -175,6 +175,16 @@ def test_too_many_operations_are_refused_with_what_to_do() -> None:
     assert len(read_api(document(paths), OperationFilter(tags=("few",)), NOTHING, ()).tools) == 5
 
 
+def test_pattern_that_matches_nothing_is_reported() -> None:
+    include = OperationFilter(tags=("nope",), operations=("GET /good",))
+    api = read_api(document(GOOD), include, OperationFilter(paths=("/x*",)), ())
+    assert list(api.operations) == ["good"]
+    assert api.problems == {
+        "include.tags 'nope'": "it matches no operation",
+        "exclude.paths '/x*'": "it matches no operation",
+    }
+
+
 def test_filter_that_selects_nothing_is_reported() -> None:
     with pytest.raises(DocumentError, match="select none of its 1 operations"):
         read_api(document(GOOD), OperationFilter(tags=("nope",)), NOTHING, ())
