@@ -11,7 +11,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check install bench launch-corpus conformance engines engines-test public-servers faults isolation image lock chart clean
+.PHONY: run test coverage check install bench tool-search-bench launch-corpus conformance engines engines-test public-servers faults isolation image lock chart clean
 
 run: $(RUN)/.ready  ## start on 127.0.0.1:8080 with everything embedded
 	@$(RUN)/bin/gatehouse serve
@@ -62,6 +62,7 @@ install: $(READY)  ## only make .venv
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench.in_process all
 	@$(PY) -m bench.accounts
+	@$(PY) -m bench.tool_lists
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.limits
 	@$(PY) -m bench.workers
@@ -72,6 +73,9 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memor
 	@$(PY) -m bench.tail
 	@$(PY) -m bench.memory
 	@$(PY) -m bench.memory_recall
+
+tool-search-bench: $(READY)  ## tokens of tools/list and recall of the tool search, with public servers from npm and PyPI
+	@$(PY) -m bench.tool_search
 
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines

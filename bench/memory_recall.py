@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.knowledge import ids
-from backends.knowledge.semantic.packages import MODELS, installed
 from bench.memory import percentile, run_gateway
 from bench.memory_corpus import generate, labelled_entries
 from bench.memory_rows import fill, random_words
 from gateway.cli.mcp_client import McpClient
+from gateway.contract.embedder_packages import MODELS, installed
 
 _OUT: Final = Path(__file__).parent / "out"
 _DISTRACTORS: Final = 2_000

@@ -23,6 +23,7 @@ from gateway.settings import (
 from gateway.settings.backends import OAuthClient, ProcessLimits
 from gateway.settings.limits import LimitRule
 from gateway.settings.providers import AccessRuleSettings, ProviderSettings
+from gateway.settings.shape import ToolListSettings, ToolRuleSettings
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
@@ -58,6 +59,18 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         AccessRuleSettings,
     ),
     ("`servers.NAME`", "A virtual server: a subset of the backends at its own path, `/mcp/NAME`.", VirtualServer),
+    (
+        "`servers.NAME.tools`",
+        "The tools of a virtual server. A list is short for `rules`, a word for `view`; "
+        "[docs/tool-lists.md](tool-lists.md) has examples.",
+        ToolListSettings,
+    ),
+    (
+        "`servers.NAME.tools.rules`, each",
+        "A rule for tools; also of `tools` in an entry of `backends`. Rules of `prompts` have all of these settings "
+        "but `set` and `hide`, those of `resources` have no `name` either.",
+        ToolRuleSettings,
+    ),
     (
         "`backends.NAMESPACE`, with `module`",
         "A backend in this process. The namespace is a lower-case letter, then at most 19 of a-z, 0-9 and hyphen.",

@@ -159,6 +159,12 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "only other users of the named group with the scope mcp:approve, which no MCP client gets; forms carry a token"
         " of the session",
     ),
+    65: (
+        "a virtual server taken for a boundary",
+        "keys and tokens for one endpoint, policies, and rules in the entry of a backend hold at every endpoint",
+    ),
+    66: ("fixed argument overridden by a caller", "added by the gateway before validation; a call that sends it fails"),
+    67: ("search that reveals hidden tools", "the index of a view has only what the caller's lists show"),
     68: (
         "arguments or the document of an API lead a request elsewhere",
         "path values are percent-encoded and dot segments refused, header values are printable ASCII, the address comes"

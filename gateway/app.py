@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from gateway.approvals.mcp_tools import NAMESPACE, ApprovalTools
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
+from gateway.catalogue.search.meaning import MeaningRanker
 from gateway.contract import Json
 from gateway.contract.caller import ADMIN, APPROVE
 from gateway.contract.distribution import installed_version
@@ -25,6 +26,7 @@ from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.subscriptions import Subscriptions
+from gateway.protocol.tool_search import ToolSearch, tool_access
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
 from gateway.stages.audit import Audit, Intent
@@ -56,6 +58,7 @@ from gateway.wiring.operator_api import (
 from gateway.wiring.outbound import outbound_route
 from gateway.wiring.policy import open_policies
 from gateway.wiring.sealed_cookies import SealedCookies
+from gateway.wiring.shapes import backend_shapes
 from gateway.wiring.storage import Storage
 from gateway.wiring.tasks import Tasks
 from gateway.wiring.telemetry import TelemetryWiring, build_gauges, start_metrics
@@ -140,6 +143,7 @@ class Gateway:
         )
         self._catalogue_rows = CatalogueRows(storage.database)
         self.catalogue = await self._open_catalogue(authorizer)
+        self._tool_search = self._build_tool_search(authorizer)
         self.telemetry = self._open_telemetry(log_lines)
         self._limit = limit_stage(settings.limits, windows)
         self._share = Share(
@@ -194,6 +198,12 @@ class Gateway:
         )
         await store.follow(lambda: self._tasks.spawn(catalogue.refresh_pins()))
         return catalogue
+
+    def _build_tool_search(self, authorizer: Authorizer) -> ToolSearch:
+        ranker = MeaningRanker.create()
+        if ranker is not None:
+            self._exit_stack.callback(ranker.close)
+        return ToolSearch(self.catalogue, tool_access(authorizer.preview), ranker)
 
     def _open_telemetry(self, log_lines: LogLines) -> TelemetryWiring:
         telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
@@ -271,6 +281,7 @@ class Gateway:
             charge_handler=self._call_paths.charge_only,
             correlate=correlate,
             server_info=SERVER_INFO,
+            tool_search=self._tool_search,
             tool_handler=tasks.call_handler,
             task_handler=tasks.request_handler,
             open_task_id=tasks.open_task_id,
@@ -451,7 +462,7 @@ class Gateway:
             await self._peers.end_backend(namespace)
         self.accounts.keep_only(settings)
         self._endpoints = endpoints(settings)
-        self.catalogue.set_endpoints(self._endpoints)
+        self.catalogue.set_endpoints(self._endpoints, backend_shapes(settings))
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
 

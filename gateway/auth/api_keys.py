@@ -32,6 +32,8 @@ _CHECKSUM_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_LENGTH: Final = 12
 _CHECKSUM_LENGTH: Final = 6
 # Matched by length, not by separator: base64url contains underscores.
+ALL_ENDPOINTS: Final = "/mcp"
+_ENDPOINT: Final = re.compile(r"/mcp(/[a-z][a-z0-9-]{0,19})?", re.ASCII)
 _KEY: Final = re.compile(r"gth_([a-z0-9]{12})_([A-Za-z0-9_-]{43})_([A-Za-z0-9]{6})", re.ASCII)
 
 
@@ -89,6 +91,8 @@ class ApiKeyInfo:
     revoked: float | None
     last_used: float | None
     """Updated at most once a minute."""
+    endpoint: str = ALL_ENDPOINTS
+    """MCP endpoint that the key is valid for; `/mcp` covers all endpoints."""
 
 
 _Infos = list[ApiKeyInfo]
@@ -118,6 +122,7 @@ class ApiKeys:
         groups: Iterable[str] = (),
         expires: float | None = None,
         label: str = "",
+        endpoint: str = ALL_ENDPOINTS,
     ) -> tuple[str, ApiKeyInfo]:
         """Create a key; return its text, which is not stored, and its metadata. Raises `Fault(INVALID_INPUT)`."""
         now = self._clock()
@@ -133,6 +138,7 @@ class ApiKeys:
             expires=expires,
             revoked=None,
             last_used=None,
+            endpoint=endpoint,
         )
         _validate(info)
         if expires is not None and not expires > now:
@@ -183,7 +189,16 @@ class ApiKeys:
             # The identity provider decides what its user may do; the key can only be narrower.
             groups &= frozenset(json.loads(row.user_groups))
             scopes &= frozenset(row.user_scopes.split())
-        return Caller(info.tenant, info.subject, info.kind, groups, scopes, credential=info.id, expires=info.expires)
+        return Caller(
+            info.tenant,
+            info.subject,
+            info.kind,
+            groups,
+            scopes,
+            credential=info.id,
+            expires=info.expires,
+            resource=info.endpoint,
+        )
 
     async def is_active(self, keyid: str) -> bool:
         """Return whether the key exists, is neither revoked nor expired, and its user is not suspended or refused."""
@@ -239,6 +254,8 @@ def _validate(info: ApiKeyInfo) -> None:
         raise Fault(Kind.INVALID_INPUT, "A subject or group must be 1 to 256 characters without control characters.")
     if not all(_SCOPE.fullmatch(scope) for scope in info.scopes):
         raise Fault(Kind.INVALID_INPUT, "A scope must be printable ASCII without spaces, quotes and backslashes.")
+    if not _ENDPOINT.fullmatch(info.endpoint):
+        raise Fault(Kind.INVALID_INPUT, "The endpoint of a key must be /mcp or a path such as /mcp/support.")
     if info.label and not _TEXT.fullmatch(info.label):
         raise Fault(Kind.INVALID_INPUT, "A label must be at most 256 characters without control characters.")
 
@@ -263,6 +280,7 @@ def _as_row(info: ApiKeyInfo, digest: str) -> dict[str, Any]:
         "label": info.label,
         "created": info.created,
         "expires": info.expires,
+        "endpoint": info.endpoint,
     }
 
 
@@ -279,12 +297,14 @@ def _from_row(row: Row[Any]) -> ApiKeyInfo:
         expires=row.expires_at,
         revoked=row.revoked_at,
         last_used=row.last_used_at,
+        endpoint=row.endpoint,
     )
 
 
 _INSERT = text(
-    "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at)"
-    " VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires)"
+    "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at,"
+    " endpoint) VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires,"
+    " :endpoint)"
 )
 
 # A key may belong to a subject that is not a user of the gateway.

@@ -5,6 +5,7 @@ a backend; only the first read of an isolated server is waited for, and only for
 """
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
@@ -15,14 +16,19 @@ from weakref import WeakKeyDictionary
 
 from gateway.catalogue.definition_guard import PinGuard
 from gateway.catalogue.isolated_lists import IsolatedListings
+from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
 from gateway.catalogue.listing import ALL_LISTS, TOPIC, Listing, ListingPolicy, Read
 from gateway.catalogue.names import Mode
 from gateway.catalogue.persistence import ListingStore, NullListingStore
+from gateway.catalogue.shape import PLAIN, EndpointShape, Shape
 from gateway.catalogue.snapshot import Snapshot
-from gateway.catalogue.view import ListFormat, View
+from gateway.catalogue.view import View
 from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route
 
+log = logging.getLogger("gatehouse.catalogue")
+
 MAX_VIEWS: Final = 1024
+MAX_REPORTED: Final = 1000
 REREAD_SECONDS: Final = 1.0
 MISSED_SECONDS: Final = 10.0
 FIRST_READ_SECONDS: Final = 3.0
@@ -62,6 +68,8 @@ class McpEndpointConfig:
     """None serves all backends."""
     server: str | None = None
     """Name of the virtual server, if the endpoint is one."""
+    shape: Shape = PLAIN
+    presentation: ToolPresentation = LISTED
 
 
 Listener = Callable[[str, ListChange], None]
@@ -88,6 +96,10 @@ class Catalogue:
         self._listings: dict[str, Listing] = {}
         self._isolated = IsolatedListings(self._listing_policy)
         self._endpoints: dict[str, McpEndpointConfig] = {}
+        self._shapes: dict[str, Shape] = {}
+        """Shapes of backends, by namespace."""
+        self._reported: set[tuple[str, str]] = set()
+        """Problems of shapes that are logged already, with the path of their endpoint."""
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
         self._rereads: WeakKeyDictionary[Listing, asyncio.Task[None]] = WeakKeyDictionary()
@@ -131,7 +143,7 @@ class Catalogue:
         reads = [
             self._isolated.open(self._listings[namespace], caller, call.client, self._spawn)
             for namespace in self._namespaces_at(call.endpoint)
-            if namespace in self._isolated.namespaces and self._view_policy.has_backend(caller, namespace)
+            if namespace in self._isolated.namespaces and self._has_backend(caller, namespace)
         ]
         if in_progress := [each for each in reads if each is not None]:
             await asyncio.wait(in_progress, timeout=FIRST_READ_SECONDS)
@@ -176,10 +188,17 @@ class Catalogue:
 
     # ---- endpoints and backends ----
 
-    def set_endpoints(self, endpoints: Mapping[str, McpEndpointConfig]) -> None:
-        """Replace all endpoints, by path."""
-        self._endpoints = dict(endpoints)
+    def set_endpoints(
+        self, endpoints: Mapping[str, McpEndpointConfig], shapes: Mapping[str, Shape] | None = None
+    ) -> None:
+        """Replace all endpoints, by path, and the shapes of backends, by namespace."""
+        before = (self._endpoints, self._shapes)
+        self._endpoints, self._shapes = dict(endpoints), dict(shapes or {})
         self._views.clear()
+        self._reported.clear()
+        if before[0] and before != (self._endpoints, self._shapes):
+            for namespace in self._listings:
+                self._notify(namespace, ALL_LISTS)
 
     async def add(self, backend: Backend, origin: str = "") -> None:
         """Add a backend with its stored lists. Without any, wait up to `FIRST_READ_SECONDS` for the first read.
@@ -298,25 +317,41 @@ class Catalogue:
 
     def _build_view(self, caller: Caller, path: str) -> View | None:
         endpoint = self._endpoints.get(path)
-        if endpoint is None or (
-            endpoint.server is not None and not self._view_policy.can_enter(caller, endpoint.server)
-        ):
+        if endpoint is None or not self._can_enter(caller, endpoint):
             return None
         snapshots = [
-            self._listing_for(ns, caller).snapshot
-            for ns in self._namespaces_at(path)
-            if self._view_policy.has_backend(caller, ns)
+            self._listing_for(ns, caller).snapshot for ns in self._namespaces_at(path) if self._has_backend(caller, ns)
         ]
         if not snapshots and endpoint.namespaces is not None:
             return None
         policy = self._view_policy
-        return View(
+        view = View(
             snapshots,
             endpoint.mode,
             self._list_format,
             partial(policy.can_see, caller),
             partial(policy.can_list, caller),
+            EndpointShape(backends=self._shapes, server=endpoint.shape, path=path),
+            endpoint.presentation,
         )
+        self._report(path, view.problems)
+        return view
+
+    def _can_enter(self, caller: Caller, endpoint: McpEndpointConfig) -> bool:
+        """Whether the caller's tenant may use the endpoint: both its own settings and those of the tenant decide."""
+        if not endpoint.shape.admits(caller.tenant):
+            return False
+        return endpoint.server is None or self._view_policy.can_enter(caller, endpoint.server)
+
+    def _has_backend(self, caller: Caller, namespace: str) -> bool:
+        shape = self._shapes.get(namespace, PLAIN)
+        return shape.admits(caller.tenant) and self._view_policy.has_backend(caller, namespace)
+
+    def _report(self, path: str, problems: Sequence[str]) -> None:
+        for problem in problems:
+            if (path, problem) not in self._reported and len(self._reported) < MAX_REPORTED:
+                self._reported.add((path, problem))
+                log.warning("catalogue %s: a rule cannot be applied: %s", path, problem)
 
     async def _refresh(self, listing: Listing, reported: ListChange | None = None, read: Read | None = None) -> None:
         self._read_at[listing] = time.monotonic()

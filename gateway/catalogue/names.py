@@ -12,6 +12,12 @@ from typing import Final, Literal
 
 Mode = Literal["underscore", "dotted", "bare"]
 
+SEARCH_TOOLS: Final = "search_tools"
+DESCRIBE_TOOLS: Final = "describe_tools"
+CALL_TOOL: Final = "call_tool"
+GATEWAY_TOOLS: Final = frozenset({SEARCH_TOOLS, DESCRIBE_TOOLS, CALL_TOOL})
+"""The gateway's own tools on an endpoint that is searched. Their names cannot be given to other tools."""
+
 NAMESPACE: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 MAX_NAME_LENGTH: Final = 64

@@ -1,16 +1,18 @@
 """A caller's view of the catalogue: routes by name, and the lists as encoded pages. Endpoints serve clients from it."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as BadBase64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 
 from gateway.catalogue.effects import effect_of, needs_approval
-from gateway.catalogue.names import Mode, canonical, exposed_name
+from gateway.catalogue.list_format import LISTED, ListFormat, ToolPresentation
+from gateway.catalogue.names import Mode, canonical, exposed_name, split
+from gateway.catalogue.search.index import Hit, SearchKind
+from gateway.catalogue.search.view_search import ViewSearch
+from gateway.catalogue.shape import EndpointShape, InvalidShape, ItemPresentation, shape_arguments
 from gateway.catalogue.snapshot import (
     SUPPORTS_DRY_RUN,
     Snapshot,
@@ -21,7 +23,7 @@ from gateway.catalogue.snapshot import (
     timeout_of,
 )
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
-from gateway.contract import HANDSHAKE_TASKS_SINCE, MODERN, TASKS_EXTENSION, Json, Route
+from gateway.contract import HANDSHAKE_TASKS_SINCE, MODERN, TASKS_EXTENSION, Json, Route, RouteShape
 from gateway.errors import Fault, Kind
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
@@ -31,6 +33,12 @@ EFFECT: Final = "gatehouse/effect"
 MAX_INSTRUCTIONS: Final = 16_384
 
 _NONE: Final[Json] = {}
+_KINDS: Final[Mapping[str, SearchKind]] = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "resourceTemplates": "resource",
+}
 
 LISTS: Final[Mapping[str, str]] = {
     "tools/list": "tools",
@@ -38,31 +46,6 @@ LISTS: Final[Mapping[str, str]] = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-
-
-class CursorCodec(Protocol):
-    """Encodes a page number as the cursor that clients send back."""
-
-    def mint(self, method: str, page: int) -> str: ...
-
-    def read(self, method: str, cursor: str) -> int:
-        """Decode a cursor. Raises `Fault` if it was not issued for this method."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ListFormat:
-    """How views name, page and cache their items; the same for every view."""
-
-    max_length: int = 64
-    client_prefix_budget: int = 16
-    deadline: float = 60.0
-    page_size: int = 100
-    ttl: float = 60.0
-    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    task_patterns: tuple[str, ...] = ()
-    """Canonical ids, or patterns of them, of tools whose calls may become tasks."""
-    cursors: CursorCodec = field(default_factory=lambda: PlainCursorCodec())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +64,8 @@ class View:
         list_format: ListFormat,
         can_see: Callable[[Route], bool],
         can_list: Callable[[Route], bool],
+        shape: EndpointShape = EndpointShape(),
+        presentation: ToolPresentation = LISTED,
     ) -> None:
         self.tools: dict[str, Route] = {}
         self.prompts: dict[str, Route] = {}
@@ -90,6 +75,11 @@ class View:
         self._mode: Mode = mode
         self._format = list_format
         self._can_see = can_see
+        self._shape = shape
+        self._presentation = presentation
+        self.problems: list[str] = []
+        """Rules of the shape that cannot be applied, each with the item it concerns."""
+        self._new_names: dict[str, list[tuple[_ListItem, str]]] = {"tools": [], "prompts": []}
         self._lists: dict[str, list[_ListItem]] = {key: [] for key in LISTS.values()}
         self._pages: dict[tuple[str, int, str], bytes] = {}
         self._has_task_tools = False
@@ -97,9 +87,19 @@ class View:
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
             self._add_snapshot(snapshot, can_list)
+        for key, wanted in self._new_names.items():
+            if wanted:
+                self._apply_names(key, wanted)
         self._degraded = [namespace for namespace, each in self.namespaces.items() if each.degraded]
 
     # ---- routes ----
+
+    def namespace_of_name(self, name: str) -> str | None:
+        """The backend to which a name of a tool or prompt belongs, also if the backend does not list it now."""
+        if (namespace := self._shape.namespace_of_name(name)) is None:
+            parts = split(name)
+            namespace = parts[0] if parts is not None else None
+        return namespace if namespace in self.namespaces else None
 
     def find_resource(self, uri: str) -> Route | None:
         """The route of a resource. A URI that is not listed gets a route if its backend may know it."""
@@ -127,12 +127,19 @@ class View:
         if "resources" not in snapshot.lists.capabilities:
             return None
         route = self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
+        if self._shape.present("resources", route.namespace, route.canonical) is None:
+            return None
         return route if self._can_see(route) else None
 
     # ---- lists ----
 
-    def page(self, method: str, cursor: str | None, version: str) -> bytes:
-        """One encoded page of a list. Raises `Fault` for a cursor that the gateway did not issue."""
+    def page(self, method: str, cursor: str | None, version: str, tools_view: str = "") -> bytes:
+        """One encoded page of a list. Raises `Fault` for a cursor that the gateway did not issue.
+
+        `tools_view` is what the client asks for instead of the endpoint's own way to present tools.
+        """
+        if method == "tools/list" and self._lists_search(tools_view):
+            return self._search_page(modern=version == MODERN)
         number = self._format.cursors.read(method, cursor) if cursor is not None else 0
         listed = self._lists[LISTS[method]]
         size = self._format.page_size
@@ -143,6 +150,37 @@ class View:
         key = (method, number, shown_version)
         if (encoded := self._pages.get(key)) is None:
             encoded = self._pages[key] = self._encode_page(method, number, shown_version)
+        return encoded
+
+    def offers_search(self, tools_view: str) -> bool:
+        """Whether the gateway's own tools can be called here."""
+        return (tools_view or self._presentation.view) != "list"
+
+    def _lists_search(self, tools_view: str) -> bool:
+        match tools_view or self._presentation.view:
+            case "search":
+                return True
+            case "auto":
+                return self.search.tools_tokens > self._presentation.budget
+            case _:
+                return False
+
+    @cached_property
+    def search(self) -> ViewSearch:
+        """The search for everything that is listed."""
+        hits = [Hit(_KINDS[key], item.route, item.definition) for key in _KINDS for item in self._lists[key]]
+        return ViewSearch(hits, self.namespaces)
+
+    def describe(self, name: str) -> Hit | None:
+        """The listed tool of this name, in any of its forms."""
+        route = self.tools.get(name)
+        return self.search.tools.get(route.canonical) if route is not None else None
+
+    def _search_page(self, *, modern: bool) -> bytes:
+        key = ("search", 0, MODERN if modern else "")
+        if (encoded := self._pages.get(key)) is None:
+            result: Json = {"tools": self.search.definitions}
+            encoded = self._pages[key] = msgspec.json.encode(result | self.cache_hints() if modern else result)
         return encoded
 
     def items(self, method: str) -> list[Json]:
@@ -199,16 +237,28 @@ class View:
             union["extensions"] = extensions
         return union
 
-    def handshake_capabilities(self, version: str) -> Json:
-        """The capabilities for a client of the handshake era: without extensions, with the tasks of 2025-11-25."""
-        capabilities = {key: value for key, value in self.capabilities().items() if key != "extensions"}
+    def handshake_capabilities(self, version: str, declared: Mapping[str, object]) -> Json:
+        """The capabilities for a client of the handshake era, with the tasks of 2025-11-25.
+
+        Its revisions define no extensions. Clients that know one, such as MCP Apps, declare it all the same: they get
+        the extensions that they have `declared`.
+        """
+        capabilities = self.capabilities()
+        extensions: Json = capabilities.pop("extensions", _NONE)
+        if shared := {name: value for name, value in extensions.items() if name in declared}:
+            capabilities["extensions"] = shared
         if version == HANDSHAKE_TASKS_SINCE and self._has_task_tools:
             capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         return capabilities
 
     def instructions(self) -> str:
-        """The instructions of each backend, under a heading with its namespace."""
-        sections = [(ns, each.lists.instructions.strip()) for ns, each in self.namespaces.items()]
+        """Those of the virtual server, or the instructions of each backend under a heading with its namespace."""
+        if (written := self._shape.server.instructions) is not None:
+            return written[:MAX_INSTRUCTIONS]
+        sections = [
+            (ns, self._shape.instructions_of(ns, each.lists.instructions).strip())
+            for ns, each in self.namespaces.items()
+        ]
         if self._mode == "bare":
             return "\n\n".join(text for _, text in sections if text)[:MAX_INSTRUCTIONS]
         return "\n\n".join(f"## {ns}\n{text}" for ns, text in sections if text)[:MAX_INSTRUCTIONS]
@@ -225,8 +275,7 @@ class View:
         )
         for key, items, build in builders:
             for definition in items:
-                listed = build(snapshot, definition)
-                if self._can_see(listed.route):
+                if (listed := build(snapshot, definition)) is not None and self._can_see(listed.route):
                     self._add_route(key, listed.route)
                     if can_list(listed.route):
                         self._lists[key].append(listed)
@@ -244,15 +293,46 @@ class View:
             for other in (route.canonical, self._exposed_name(route.namespace, route.name, "underscore")):
                 names.setdefault(other, route)
 
+    def _apply_names(self, key: str, wanted: list[tuple[_ListItem, str]]) -> None:
+        """Give items the names of their rules; all other forms of their names still lead to them.
+
+        The name of another item is never taken: a rule that would do so has no effect.
+        """
+        names = self.tools if key == "tools" else self.prompts
+        renamed: dict[int, _ListItem] = {}
+        for item, name in wanted:
+            route = item.route
+            if names.get(route.exposed) is not route:
+                continue  # the caller may not see it
+            if names.get(name, route) is not route:
+                self.problems.append(f"{route.canonical}: the name {name!r} is the name of {names[name].canonical}")
+                continue
+            after = replace(route, exposed=name)
+            underscore = self._exposed_name(route.namespace, route.name, "underscore")
+            for form in (route.exposed, route.canonical, underscore, name):
+                if names.get(form, route) is route:
+                    names[form] = after
+            renamed[id(item)] = _ListItem(after, {**item.definition, "name": name})
+        self._lists[key] = [renamed.get(id(item), item) for item in self._lists[key]]
+
     def _exposed_name(self, namespace: str, name: str, mode: Mode) -> str:
         return exposed_name(namespace, name, mode, self._format.max_length, self._format.client_prefix_budget)
 
-    def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         backend, name = snapshot.backend, definition["name"]
+        id = canonical(backend.namespace, name)
+        if (presentation := self._shape.present("tools", backend.namespace, id)) is None:
+            return None
+        try:
+            schema, withheld = self._shape_schema(snapshot, definition, presentation)
+        except InvalidShape as exc:
+            # Not served: the arguments that cannot be set may be what makes the tool acceptable here.
+            self.problems.append(f"{id}: {exc}")
+            return None
         route = Route(
             namespace=backend.namespace,
             name=name,
-            canonical=canonical(backend.namespace, name),
+            canonical=id,
             exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
@@ -267,44 +347,71 @@ class View:
             timeout=timeout_of(backend, name, self._format.deadline),
             task_support=task_support(backend, definition, self._format.task_patterns),
             has_upstream_tasks=has_upstream_tasks(snapshot.lists, definition),
+            shape=withheld,
+            endpoint=self._shape.confined_to,
         )
-        shown = rewrite_meta(definition, self._wrap(snapshot))
+        shown = presentation.show(rewrite_meta(definition, self._wrap(snapshot)))
         meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical, EFFECT: route.effect}
         if backend.trusted and route.effect:
             meta.setdefault(SUPPORTS_DRY_RUN, route.allows_dry_run)
         if snapshot.degraded:
             meta[DEGRADED] = True
-        item = {**shown, "name": route.exposed, "_meta": meta}
+        item = {**shown, "name": route.exposed, "_meta": meta, "inputSchema": schema}
         item.pop("execution", None)  # only revision 2025-11-25 has it: `_handshake_item` adds it
-        if self._mode == "underscore":
-            item["inputSchema"] = snapshot.flat_schemas[name]
-        return _ListItem(route, item)
+        return self._with_name("tools", _ListItem(route, item), presentation)
 
-    def _build_prompt(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _shape_schema(
+        self, snapshot: Snapshot, definition: Json, presentation: ItemPresentation
+    ) -> tuple[Json, RouteShape | None]:
+        """The listed input schema, and the arguments that are withheld. Raises `InvalidShape`."""
+        if presentation.fixed or presentation.hidden:
+            return shape_arguments(definition["inputSchema"], presentation.fixed, presentation.hidden)
+        exact: Json = definition["inputSchema"]
+        return (snapshot.flat_schemas[definition["name"]] if self._mode == "underscore" else exact), None
+
+    def _build_prompt(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         backend, name = snapshot.backend, definition["name"]
+        id = canonical(backend.namespace, name)
+        if (presentation := self._shape.present("prompts", backend.namespace, id)) is None:
+            return None
         route = Route(
             namespace=backend.namespace,
             name=name,
-            canonical=canonical(backend.namespace, name),
+            canonical=id,
             exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
             rewrite=self._rewriter(snapshot),
             effect=0,
             timeout=timeout_of(backend, "*", self._format.deadline),
+            endpoint=self._shape.confined_to,
         )
-        return _ListItem(route, {**definition, "name": route.exposed})
+        shown = {**presentation.show(definition), "name": route.exposed}
+        return self._with_name("prompts", _ListItem(route, shown), presentation)
 
-    def _build_resource(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _with_name(self, key: str, item: _ListItem, presentation: ItemPresentation) -> _ListItem:
+        """Note the name that the rules give an item. It is assigned once the names of all items are known."""
+        name = presentation.exposed_name
+        if name is None and presentation.own_name is not None:
+            name = self._exposed_name(item.route.namespace, presentation.own_name, self._mode)
+        if name is not None and name != item.route.exposed:
+            self._new_names[key].append((item, name))
+        return item
+
+    def _build_resource(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         shown = self._wrap(snapshot)(definition["uri"])
         route = self._resource_route(snapshot, definition, definition["uri"], shown)
-        return _ListItem(route, {**definition, "uri": shown})
+        return self._show_resource(route, {**definition, "uri": shown})
 
-    def _build_template(self, snapshot: Snapshot, definition: Json) -> _ListItem:
+    def _build_template(self, snapshot: Snapshot, definition: Json) -> _ListItem | None:
         own, backend = definition["uriTemplate"], snapshot.backend
         shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.uri_prefixes)
         route = self._resource_route(snapshot, definition, own, shown)
-        return _ListItem(route, {**definition, "uriTemplate": shown})
+        return self._show_resource(route, {**definition, "uriTemplate": shown})
+
+    def _show_resource(self, route: Route, definition: Json) -> _ListItem | None:
+        presentation = self._shape.present("resources", route.namespace, route.canonical)
+        return None if presentation is None else _ListItem(route, presentation.show(definition))
 
     def _resource_route(self, snapshot: Snapshot, definition: Json, own: str, shown: str) -> Route:
         backend = snapshot.backend
@@ -318,6 +425,7 @@ class View:
             rewrite=self._rewriter(snapshot),
             effect=0,
             timeout=timeout_of(backend, "*", self._format.deadline),
+            endpoint=self._shape.confined_to,
         )
 
     def _wrap(self, snapshot: Snapshot) -> Callable[[str], str]:
@@ -346,20 +454,3 @@ def _handshake_item(listed: _ListItem, *, with_tasks: bool) -> Json:
     if schema is None or schema.get("type") == "object":
         return item
     return {key: value for key, value in item.items() if key != "outputSchema"}
-
-
-class PlainCursorCodec:
-    """Cursors without encryption, for use without a seal key."""
-
-    def mint(self, method: str, page: int) -> str:
-        return urlsafe_b64encode(b"page:%d" % page).decode()
-
-    def read(self, method: str, cursor: str) -> int:
-        try:
-            label, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
-            page = int(number)
-        except (BadBase64, ValueError):
-            page, label = 0, b""
-        if label != b"page" or page < 1:
-            raise Fault(Kind.INVALID_INPUT, "The cursor is not valid. Start again without a cursor.")
-        return page

@@ -1,6 +1,8 @@
 """`gatehouse check`: validates the settings and shows what they serve, without starting the gateway."""
 
+import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -54,7 +56,7 @@ def check(config: Path | None, as_json: bool) -> None:
     described = [describe_entry(namespace, backend) for namespace, backend in settings.backends.items()]
     entries = [replace(entry, served=entry.served and entry.namespace not in invalid) for entry in described]
     effects = [] if load_errors else _effects(settings)
-    warnings = [*find_warnings(settings), *_effect_warnings(settings, effects)]
+    warnings = [*find_warnings(settings), *_effect_warnings(settings, effects), *_rule_warnings(settings)]
     errors = [settings.with_origin(error.setting_path, str(error)) for error in load_errors]
     errors += [settings.with_origin(at, text) for finding in effects for at, text in finding.errors()]
     if as_json:
@@ -118,6 +120,21 @@ def find_warnings(settings: Settings) -> Iterator[str]:
         for namespace in tenant.backends:
             if namespace != "*" and namespace not in settings.backends:
                 yield f"tenants.{name}: there is no backend {namespace}"
+
+
+def _rule_warnings(settings: Settings) -> list[str]:
+    """The rules that have no effect or cannot be applied. Modules are loaded only if there are rules to check."""
+    from gateway.wiring.shape_check import find_rule_warnings, has_rules
+
+    if not has_rules(settings):
+        return []
+    from gateway.wiring.list_reader import read_lists
+
+    logging.disable()  # the warnings say it all
+    try:
+        return list(find_rule_warnings(settings, asyncio.run(read_lists(settings))))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _as_object(

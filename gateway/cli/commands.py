@@ -146,13 +146,16 @@ def create_key(
     group: Annotated[list[str] | None, typer.Option("--group", help="Group of the key; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="Lifetime, such as 12h or 30d.")] = None,
     label: Annotated[str, typer.Option("--label", help="Note to recognise the key by.")] = "",
+    endpoint: Annotated[
+        str, typer.Option("--endpoint", help="The only MCP endpoint the key is valid for, such as /mcp/support.")
+    ] = "/mcp",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Create an API key and print it. It is shown only once."""
     from gateway.cli.key import create
 
-    create(tenant, subject, service, scope, expires, label, config, as_json, group)
+    create(tenant, subject, service, scope, expires, label, endpoint, config, as_json, group)
 
 
 def list_keys(

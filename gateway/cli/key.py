@@ -50,6 +50,7 @@ def create(
     scopes: Iterable[str] | None,
     expires: str | None,
     label: str,
+    endpoint: str,
     config: Path | None,
     as_json: bool,
     groups: Iterable[str] | None = None,
@@ -61,7 +62,14 @@ def create(
     async def create_key(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
         ring.check_tenant(tenant)
         return await ring.keys.create(
-            tenant, name, kind=kind, scopes=granted, groups=groups or (), expires=expires_at, label=label
+            tenant,
+            name,
+            kind=kind,
+            scopes=granted,
+            groups=groups or (),
+            expires=expires_at,
+            label=label,
+            endpoint=endpoint,
         )
 
     text, info = _with_ring(config, create_key)
@@ -133,11 +141,12 @@ def _as_object(info: ApiKeyInfo) -> dict[str, Any]:
 
 
 def _show(infos: list[ApiKeyInfo]) -> None:
-    table = Table("id", "tenant", "principal", "scopes", "expires", "state", "label", box=None, pad_edge=False)
+    columns = ("id", "tenant", "principal", "scopes", "endpoint", "expires", "state", "label")
+    table = Table(*columns, box=None, pad_edge=False)
     table.columns[3].min_width = max((len(scope) for info in infos for scope in info.scopes), default=0)
     for info in infos:
         owner, scopes = f"{info.kind} {info.subject}", " ".join(sorted(info.scopes))
-        row = (info.id, info.tenant, owner, scopes, _date(info.expires), _state(info), info.label)
+        row = (info.id, info.tenant, owner, scopes, info.endpoint, _date(info.expires), _state(info), info.label)
         table.add_row(*map(escape, row))
     open_output().print(table)
 

@@ -29,6 +29,7 @@ from gateway.contract.call import (
     ResourceInterest,
     ResponseWriter,
     Route,
+    RouteShape,
     Stage,
     Wire,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Result",
     "Route",
     "RouteRequest",
+    "RouteShape",
     "SocketClosed",
     "Stage",
     "Store",

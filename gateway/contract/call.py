@@ -5,6 +5,7 @@ Objects created for each call are frozen msgspec structs: immutable like a froze
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple, Protocol
@@ -151,6 +152,20 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteShape:
+    """The arguments of a tool that the operator of an endpoint withholds from its callers."""
+
+    fixed: Json
+    """Arguments that the gateway adds to every call."""
+    withheld: frozenset[str]
+    """Arguments that a caller may not send: the fixed and the hidden ones."""
+
+    def complete(self, arguments: Json) -> Json:
+        """The arguments of a call with the fixed ones. A copy, because a module may change what it gets."""
+        return {**arguments, **deepcopy(self.fixed)}
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """The tool, prompt or resource that a name in the caller's view refers to."""
 
@@ -179,6 +194,10 @@ class Route:
     pinned: bool = True
     """False if the definition differs from the accepted one and `catalogue.pins: deny` forbids calling it."""
     timeout: float = 60.0
+    shape: RouteShape | None = None
+    """Arguments that the endpoint's operator withholds from callers; None if there are none."""
+    endpoint: str | None = None
+    """Endpoint to which calls that the backend makes for this call are confined; None for that of the credential."""
     task_support: TaskSupport = "forbidden"
     """Whether a call may become a task of the gateway."""
     has_upstream_tasks: bool = False
@@ -215,6 +234,8 @@ class Call(Struct, frozen=True, kw_only=True):
     input_response: InputResponse | None = None
     peer: tuple[str, int] | None = None
     """Host and port of the client, if known."""
+    tools_view: str = ""
+    """How the client asks to be shown tools, if it asks: `list`, `search` or `auto`."""
     task: TaskControl | None = None
     """The task that this call is or may become; None if its client cannot use tasks."""
     upstream_session: str | None = None

@@ -138,7 +138,7 @@ _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 
 _REQUEST_HEADERS: Final = (
     b"authorization, content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, "
-    b"x-correlation-id, x-server-timing, traceparent, tracestate"
+    b"x-correlation-id, x-server-timing, traceparent, tracestate, gatehouse-tools"
 )
 
 _RESPONSE_HEADERS: Final = (

@@ -79,6 +79,15 @@ class Authorizer:
             decision = self._decide_uncached(call, route, key)
         return decision if type(decision) is Decision else decision.decide(call)  # type: ignore[union-attr]
 
+    def preview(self, call: Call) -> Decision | None:
+        """The decision on a request as far as it is known before its arguments; None if policy reads them."""
+        route = call.route
+        assert route is not None
+        decisions = self._entry(call.caller).caller_class.decisions
+        key = (call.method, route.canonical, route.effect, route.pinned, route.needs_approval)
+        decision = decisions.get(key) or self._decide_uncached(call, route, key)
+        return decision if isinstance(decision, Decision) else None
+
     def decide_list(self, call: Call) -> Decision:
         """Decide on a request that the gateway answers itself, such as a list."""
         caller_class = self._entry(call.caller).caller_class

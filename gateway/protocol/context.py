@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.names import split
+from gateway.catalogue.names import CALL_TOOL
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Caller, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.messages import Message
 from gateway.protocol.responses import Header
 from gateway.protocol.strict_json import decode
+from gateway.protocol.tool_search import ToolSearch, called_gateway_tool, check_tools_header, unwrap_call
 
 BACKEND_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """The methods that are sent to a backend."""
@@ -46,6 +48,7 @@ class EndpointContext:
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
     """Maps headers and `_meta` to a correlation id and a trace context."""
     server_info: Json
+    tool_search: ToolSearch
     tool_handler: Handler
     """Handles `tools/call`: the full pipeline, or a task that goes through it."""
     task_handler: Handler
@@ -88,6 +91,25 @@ def find_route(view: View, method: str, params: Json) -> tuple[Route | None, Jso
     return found[0], {**params, "ref": found[1]}
 
 
+def select_handler(
+    request: McpHttpRequest, view: View, message: Message, handlers: Mapping[str, Handler], search: Handler
+) -> Handler | None:
+    """The handler of a request: that of its method, or `search` for the gateway's own tools that do not call others."""
+    name = called_gateway_tool(request, view, message)
+    return handlers.get(message.method) if name is None or name == CALL_TOOL else search
+
+
+def find_called_route(request: McpHttpRequest, view: View, message: Message) -> tuple[Route | None, Json]:
+    """`find_route` for a request of a client, which may call a tool through `call_tool`. Raises `Fault`."""
+    check_tools_header(request)
+    params = message.params
+    if (name := called_gateway_tool(request, view, message)) is not None:
+        if name != CALL_TOOL:
+            return None, params
+        params = unwrap_call(params)
+    return find_route(view, message.method, params)
+
+
 class RouteLookup:
     """Used by the `resolve` stage: reloads the lists of the caller's backends before it reports an unknown name."""
 
@@ -108,8 +130,8 @@ class RouteLookup:
 def _candidates(view: View, call: Call) -> Iterable[str]:
     """The backends that may have the name. A prefixed name belongs to one backend, or to none."""
     if call.method in ("tools/call", "prompts/get") and len(view.namespaces) > 1:
-        parts = split(str(call.params["name"]))
-        return [parts[0]] if parts is not None and parts[0] in view.namespaces else []
+        namespace = view.namespace_of_name(str(call.params["name"]))
+        return [] if namespace is None else [namespace]
     return view.namespaces
 
 
@@ -119,7 +141,7 @@ def make_list_handler(catalogue: Catalogue) -> Handler:
     async def handle_list(call: Call) -> Result:
         await catalogue.load_isolated_lists(call)
         view = require_view(catalogue, call)
-        return view.page(call.method, call.params.get("cursor"), call.client.version)
+        return view.page(call.method, call.params.get("cursor"), call.client.version, call.tools_view)
 
     return handle_list
 

@@ -24,9 +24,10 @@ from gateway.protocol.context import (
     EndpointContext,
     Refusal,
     decode_in_thread,
-    find_route,
+    find_called_route,
     make_list_handler,
     require_view,
+    select_handler,
 )
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.event_streams import EventStreams
@@ -105,6 +106,7 @@ class LegacyEra:
             "resources/subscribe": context.make_local_handler(self._subscribe),
             "resources/unsubscribe": context.make_local_handler(self._unsubscribe),
         }
+        self._search_handler = context.make_local_handler(context.tool_search.make_handler())
 
     # ---- HTTP methods ----
 
@@ -286,7 +288,7 @@ class LegacyEra:
         correlation_id: str,
         trace: dict[str, str],
     ) -> Awaitable[RequestOutcome]:
-        handler = self._handlers.get(message.method)
+        handler = select_handler(request, view, message, self._handlers, self._search_handler)
         if handler is None:
             handler = self.refusal_handler(ForeignError(METHOD_NOT_FOUND, "Method not found", message.method))
             message = replace(message, method=OTHER_METHOD)
@@ -299,7 +301,9 @@ class LegacyEra:
     def prepare(self, inbound: InboundRequest) -> PreparedRequest:
         method, params = inbound.message.method, inbound.message.params
         check_params(method, params)
-        return (*find_route(inbound.view, method, params), None) if method in BACKEND_METHODS else (None, params, None)
+        if method not in BACKEND_METHODS:
+            return None, params, None
+        return (*find_called_route(inbound.http_request, inbound.view, inbound.message), None)
 
     def finalize(self, call: Call, result: Result) -> Result:
         if isinstance(result, bytes) or call.method not in BACKEND_METHODS:
@@ -332,7 +336,7 @@ class LegacyEra:
         view = require_view(self._context.catalogue, call)
         return {
             "protocolVersion": call.client.version,
-            "capabilities": view.handshake_capabilities(call.client.version),
+            "capabilities": view.handshake_capabilities(call.client.version, _declared_extensions(call.client)),
             "serverInfo": self._context.server_info,
             "instructions": view.instructions(),
         }
@@ -365,6 +369,11 @@ class LegacyEra:
         await self._get_streams.sync_subscriptions(call.caller, call.client, call.endpoint, session)
         await self._worker_events.publish("subscribed", {"session": session})
         return {}
+
+
+def _declared_extensions(client: ClientProfile) -> Json:
+    declared: Any = client.capabilities.get("extensions")
+    return cast("Json", declared) if isinstance(declared, dict) else {}
 
 
 def _cancelled_error(correlation_id: str) -> RpcError:

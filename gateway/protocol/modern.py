@@ -39,9 +39,10 @@ from gateway.protocol.context import (
     EndpointContext,
     Refusal,
     decode_in_thread,
-    find_route,
+    find_called_route,
     make_list_handler,
     require_view,
+    select_handler,
 )
 from gateway.protocol.messages import LOG_LEVELS, Message, check_params, parse_message
 from gateway.protocol.multi_round import (
@@ -102,6 +103,7 @@ class ModernEra:
             "server/discover": context.make_local_handler(self._discover),
             "subscriptions/listen": context.make_local_handler(listen),
         }
+        self._search_handler = context.make_local_handler(context.tool_search.make_handler())
 
     async def post(self, request: McpHttpRequest, writer: ResponseWriter) -> None:
         try:
@@ -177,7 +179,9 @@ class ModernEra:
         inbound = InboundRequest(request, view, message, client, wire, correlation_id, trace)
         self._keep_alive.add(wire)
         try:
-            outcome = await handle_request(inbound, self._handlers[message.method], self)
+            handler = select_handler(request, view, message, self._handlers, self._search_handler)
+            assert handler is not None  # `_check_request` refused unknown methods
+            outcome = await handle_request(inbound, handler, self)
             status, extra_headers = 200, outcome.headers
             if outcome.code is not None:
                 status = ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
@@ -288,8 +292,8 @@ class ModernEra:
         check_params(method, params)
         if method not in BACKEND_METHODS:
             return None, params, None
-        route, params = find_route(inbound.view, method, params)
-        if route is not None and route.header_schema is not None:
+        called, (route, params) = params, find_called_route(request, inbound.view, inbound.message)
+        if route is not None and route.header_schema is not None and params is called:
             rejection = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, request.headers)
             if rejection is not None:
                 raise ForeignError(rejection.code, rejection.message, rejection.data)

@@ -38,6 +38,7 @@ from gateway.protocol.responses import (
     result_bytes,
     retry_after_header,
 )
+from gateway.protocol.tool_search import TOOLS_HEADER
 
 log = logging.getLogger("gatehouse.protocol")
 
@@ -131,6 +132,7 @@ async def handle_request(inbound: InboundRequest, handler: Handler, era: Era) ->
         trace=inbound.trace,
         input_response=input_response,
         peer=request.peer,
+        tools_view=request.headers.get(TOOLS_HEADER, ""),
     )
     try:
         return RequestOutcome(result_bytes(message.id, era.finalize(call, await handler(call))), record=record)

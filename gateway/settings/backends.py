@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Secret
 from gateway.contract.shipped import shipped_backends
 from gateway.settings.accounts import BackendAccount
 from gateway.settings.base import Section
+from gateway.settings.shape import ShapeSection, ToolRuleSettings
 from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress, problems
 
 NonNegative = Annotated[int, Field(ge=0)]
@@ -94,7 +95,10 @@ class ConcurrencyLimits(Section):
         return min(self.max_calls, self.max_calls_per_tenant or max(1, self.max_calls * 3 // 4))
 
 
-class _Backend(Section):
+class _Backend(ShapeSection):
+    tools: tuple[ToolRuleSettings, ...] = Field(
+        default=(), description="Rules for its tools, by canonical id; the first that matches decides."
+    )
     effects: dict[str, Effect] = Field(
         default={},
         description="Effect by tool name or pattern, such as delete_*: 0 reads, 1 writes idempotently, 2 writes, "

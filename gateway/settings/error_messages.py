@@ -49,7 +49,13 @@ def explain(error: ErrorDetails, merged: MergedValues) -> Iterator[str]:
 
 def _line(key_path: SettingPath, message: str, merged: MergedValues) -> str:
     key_path = tuple(part for part in _without_kind(key_path) if part != "[key]")
+    if key_path[2:4] == ("tools", "rules") and not _is_written(merged, key_path[:4]):
+        key_path = (*key_path[:3], *key_path[4:])  # the rules were written as the value of `tools` itself
     return f"{merged.origin(key_path)}: {dotted_path(key_path)}: {message}"
+
+
+def _is_written(merged: MergedValues, key_path: SettingPath) -> bool:
+    return any(known[: len(key_path)] == key_path for known in merged.origins)
 
 
 def _without_kind(key_path: SettingPath) -> SettingPath:

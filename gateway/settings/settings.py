@@ -15,6 +15,7 @@ from gateway.settings.backends import BackendEntry, default_backends
 from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings, TaskSettings
 from gateway.settings.merge import MergedValues
 from gateway.settings.server import ServerSettings
+from gateway.settings.shape import rule_problems
 from gateway.settings.small_sections import (
     AuditSettings,
     BusSettings,
@@ -144,7 +145,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> "Settings":
-        if found := [*self._server_problems(), *self._virtual_server_problems()]:
+        if found := [*self._server_problems(), *self._virtual_server_problems(), *self._rule_problems()]:
             raise problems(*found)
         return self
 
@@ -177,3 +178,10 @@ class Settings(BaseSettings):
                         ("servers", name, "backends", position),
                         f"unknown backend{suggest(namespace, self.backends)}",
                     )
+
+    def _rule_problems(self) -> Iterator[Problem]:
+        max_name = self.names.max_length - self.names.client_prefix_budget
+        for name, server in self.servers.items():
+            yield from rule_problems(("servers", name), server.tools.rules, server.prompts, max_name)
+        for namespace, backend in self.backends.items():
+            yield from rule_problems(("backends", namespace), backend.tools, backend.prompts, max_name)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gateway.settings.base import Section
+from gateway.settings.shape import ShapeSection, ToolList, ToolListSettings
 from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
@@ -39,12 +40,16 @@ class TenantSettings(Section):
         return self.model_dump(include=self.model_fields_set - {"approvals"})
 
 
-class VirtualServer(Section):
+class VirtualServer(ShapeSection):
     """A group of backends with its own endpoint, /mcp/{name}."""
 
     backends: tuple[str, ...] = Field(min_length=1, description="Namespaces of its backends.")
     names: Literal["underscore", "dotted", "bare"] = Field(
         default="underscore", description="How tools are named: namespace_tool, namespace.tool, or tool."
+    )
+    tools: ToolList = Field(
+        default=ToolListSettings(),
+        description="Its tools: a list of rules by canonical id, `search`, `auto`, or a mapping with both.",
     )
 
 

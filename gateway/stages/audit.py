@@ -103,6 +103,9 @@ class Intent:
 
 def _row(call: Call) -> Row:
     record, caller, route = call.record, call.caller, call.resolved_route
+    arguments = call.params.get("arguments")
+    if route is not None and route.shape is not None:
+        arguments = route.shape.complete(call.arguments)
     return (
         time.time(),
         caller.tenant,
@@ -114,7 +117,7 @@ def _row(call: Call) -> Row:
         route.effect if route else None,
         record.decision,
         ",".join(record.policies),
-        _digest(call.params.get("arguments")),
+        _digest(arguments),
         record.outcome,
         (perf_counter_ns() - record.started) // 1000,
         record.position.trace_id if record.position is not None else "",

@@ -1,11 +1,15 @@
-"""The resolve stage: rejects a call without a route. Hidden and unknown names get the same error."""
+"""The resolve stage: rejects a call without a route. Hidden and unknown names get the same error.
+
+It also adds the arguments that the operator of a shaped endpoint has set, so that all later stages see them.
+"""
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.contract import Call, Caller, Handler, Result, Route
-from gateway.errors import Fault, UnknownName
+from gateway.errors import Fault, Kind, UnknownName
 from gateway.telemetry.log import clean
 
 _NOUN = {"tools/call": ("tool", "name"), "prompts/get": ("prompt", "name"), "resources/read": ("resource", "uri")}
@@ -27,7 +31,10 @@ class Resolve:
         self._denial = denial
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
-        return call_next(call) if call.route is not None else self._resolve_late(call, call_next)
+        route = call.route
+        if route is None:
+            return self._resolve_late(call, call_next)
+        return call_next(call if route.shape is None else _complete_arguments(call, route))
 
     async def _resolve_late(self, call: Call, call_next: Handler) -> Result:
         if self._denial is not None and (fault := self._denial(call.caller)) is not None:
@@ -39,4 +46,20 @@ class Resolve:
             # A credential pasted as a name must not appear in the error message, which is logged and displayed.
             raise UnknownName(f"Unknown {noun}: {clean(name, 128)}", uri=name if noun == "resource" else None)
         call.record.late_route = route
-        return await call_next(replace(call, route=route))
+        return await call_next(replace(call, route=route) if route.shape is None else _complete_arguments(call, route))
+
+
+def _complete_arguments(call: Call, route: Route) -> Call:
+    """Add the fixed arguments of a shaped tool. Raises `Fault` if the caller sent one that is withheld."""
+    assert route.shape is not None
+    if refused := sorted(route.shape.withheld & call.arguments.keys()):
+        raise Fault(
+            Kind.INVALID_INPUT,
+            f"{refused[0]} is not an argument of this tool here: the operator of this endpoint sets it.",
+            details={"validation_path": refused[0], "validation_rule": "additionalProperties"},
+            suggested_fix=f"Repeat the call without {', '.join(refused)}.",
+        )
+    arguments = route.shape.complete(call.arguments)
+    added = len(msgspec.json.encode(route.shape.fixed))
+    params = {**call.params, "arguments": arguments}
+    return replace(call, route=route, params=params, body_bytes=call.body_bytes + added)

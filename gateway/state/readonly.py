@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from gateway.state.database import FILE, MIGRATIONS
 from gateway.state.migrations import pending
@@ -96,3 +97,18 @@ async def _rows(connection: Any, table: str, query: str) -> list[Any]:
 
 def _by_number(rows: Sequence[Any]) -> dict[int, tuple[str, str]]:
     return {number: (name, digest) for number, name, digest in map(tuple, rows)}
+
+
+def read_stored_lists(folder: Path, isolation_key: str) -> dict[str, tuple[str, str]]:
+    """The origin and the encoded lists of each backend in the SQLite file of a data folder; empty without a file."""
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(
+                "SELECT namespace, origin, lists FROM catalogue_snapshots WHERE whose = ?", (isolation_key,)
+            ).fetchall()
+    except sqlite3.Error:
+        return {}
+    return {namespace: (origin, lists) for namespace, origin, lists in rows}

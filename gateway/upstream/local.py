@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -147,11 +148,14 @@ class LocalBackend:
         if "requestState" in params:
             params = resume_params(params)
         deadline = time.monotonic()  # same clock as `loop.time()`, without looking up the running loop
+        caller = call.caller
         if route is not None:
             deadline += route.timeout
+            if route.endpoint is not None:
+                caller = replace(caller, resource=route.endpoint)
             if (key := _NAME_PARAMS.get(call.method)) is not None:
                 params = {**params, key: route.name}
-        token = CURRENT_CALL.set(CurrentCall(call.caller, call.id, deadline, call.meta, call.record.position))
+        token = CURRENT_CALL.set(CurrentCall(caller, call.id, deadline, call.meta, call.record.position))
         self._active += 1
         try:
             return await self._run(entry, call, call.method, params)

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from gateway.auth.client_key import ClientKey
 from gateway.catalogue.catalogue import McpEndpointConfig
+from gateway.catalogue.list_format import ToolPresentation
 from gateway.contract import Backend, Call, Json, Manifest, ModuleRoute
 from gateway.edge.module_routes import find_route_problem
 from gateway.errors import Fault, Kind
@@ -38,6 +39,7 @@ from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
 from gateway.upstream.stdio.transport import StdioTransport
+from gateway.wiring.shapes import build_shape, without_shape
 
 if TYPE_CHECKING:
     from gateway.upstream.openapi.operations import OperationFilter
@@ -308,7 +310,8 @@ class ServedBackends:
 
     async def apply(self, settings: Settings) -> BackendSwap:
         """Open new and changed backends and drop removed ones. Raises `LoadError` and changes nothing on failure."""
-        wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
+        # A change of the shape alone does not restart a backend: the catalogue applies it.
+        wanted = {ns: without_shape(entry) for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(settings, ns, entry)) for ns, entry in fresh.items()}
         _check_routes({ns: (made.get(ns) or self._served[ns])[1] for ns in wanted})
@@ -316,7 +319,7 @@ class ServedBackends:
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
-        named = {ns: (backend, _origin(entry)) for ns, (entry, backend) in made.items()}
+        named = {ns: (backend, origin_of(entry)) for ns, (entry, backend) in made.items()}
         return BackendSwap(named, [ns for ns in stale if ns not in made], retired)
 
     async def close(self) -> None:
@@ -327,9 +330,7 @@ class ServedBackends:
     def _load(self, settings: Settings, namespace: str, entry: Entry) -> ServedBackend:
         overrides = entry.model_dump(include=OVERRIDES)
         if isinstance(entry, ModuleBackend):
-            module, attribute = entry.target
-            options = _options_reader(settings, namespace, entry)
-            backend = load_module(namespace, module, attribute, options, overrides, self._services)
+            backend = load_module_entry(settings, namespace, entry, self._services)
             check_shared_files(self._settings, namespace, backend.manifest)
             return backend
         return remote_backend(
@@ -342,6 +343,13 @@ class ServedBackends:
             accounts=self._accounts(namespace, entry) if isinstance(entry, UrlBackend) else None,
             route=self._route,
         )
+
+
+def load_module_entry(settings: Settings, namespace: str, entry: ModuleBackend, services: HostServices) -> LocalBackend:
+    """Import a module and create its server. Raises `LoadError`."""
+    module, attribute = entry.target
+    options = _options_reader(settings, namespace, entry)
+    return load_module(namespace, module, attribute, options, entry.model_dump(include=OVERRIDES), services)
 
 
 def _routes(backend: ServedBackend) -> Sequence[ModuleRoute]:
@@ -367,7 +375,14 @@ def endpoints(settings: Settings) -> dict[str, McpEndpointConfig]:
     for namespace in settings.backends:
         found[f"/mcp/{namespace}"] = McpEndpointConfig(f"/mcp/{namespace}", "bare", (namespace,))
     for name, server in settings.servers.items():
-        found[f"/mcp/{name}"] = McpEndpointConfig(f"/mcp/{name}", server.names, server.backends, name)
+        found[f"/mcp/{name}"] = McpEndpointConfig(
+            f"/mcp/{name}",
+            server.names,
+            server.backends,
+            name,
+            build_shape(server, server.tools.rules),
+            ToolPresentation(server.tools.view, server.tools.budget),
+        )
     return found
 
 
@@ -392,7 +407,7 @@ async def _open(namespace: str, backend: ServedBackend) -> None:
         raise LoadError(f"backends.{namespace}: it cannot be started: {exc}") from exc
 
 
-def _origin(entry: Entry) -> str:
+def origin_of(entry: Entry) -> str:
     """Digest of the settings that identify a server: stored lists and pins of another server do not apply."""
     identity = entry.model_dump_json(
         include={"module", "url", "openapi", "transport", "command", "args", "cwd", "isolation"}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.persistence import (
     StoredListing,
     changed_parts,
@@ -14,7 +15,6 @@ from gateway.catalogue.persistence import (
     encode_lists,
     pin_digest,
 )
-from gateway.catalogue.view import ListFormat
 from gateway.contract import Backend, Json, ListChange
 from gateway.errors import Fault
 from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal

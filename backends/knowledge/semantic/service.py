@@ -21,10 +21,10 @@ from backends.knowledge.options import Options
 from backends.knowledge.search.engines import index_for
 from backends.knowledge.search.index import Hit
 from backends.knowledge.semantic import pgvector
-from backends.knowledge.semantic.packages import choose_model
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries, entry_vectors, pending_vectors
 from backends.knowledge.unit_of_work import UnitOfWork
+from gateway.contract.embedder_packages import choose_model
 
 _BATCH: Final = 32
 _READ_ROWS: Final = 4_096
@@ -240,12 +240,12 @@ class _Modules:
 
     def __init__(self) -> None:
         self.VectorTable: Any = importlib.import_module("backends.knowledge.semantic.vectors").VectorTable
-        self.quantize: Any = importlib.import_module("backends.knowledge.semantic.embedder").quantize
+        self.quantize: Any = importlib.import_module("gateway.contract.embedder").quantize
 
 
 def _import_and_load(model: str) -> tuple[_Modules, Any]:
     modules = _Modules()
-    return modules, importlib.import_module("backends.knowledge.semantic.embedder").load(model)
+    return modules, importlib.import_module("gateway.contract.embedder").load(model)
 
 
 async def _matching(connection: AsyncConnection, near: list[tuple[int, float]], condition: Condition) -> list[Hit]:

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.knowledge.semantic.embedder import Vectors
+from gateway.contract.embedder import Vectors
 
 _BATCH_ROWS: Final = 8_192
 """Rows compared at a time: bounds the memory for 32-bit copies of the 8-bit vectors."""

@@ -91,9 +91,9 @@ class HttpTarget:
 
     def _request(self, verb: str, headers: bytes, body: bytes | None, token: str, path: str | None) -> bytes:
         authorized = b"%bauthorization: Bearer %b\r\n" % (headers, token.encode("latin-1"))
-        return (
-            self._encode(verb, authorized, body) if path is None else self._head.request(verb, path, authorized, body)
-        )
+        if path is not None:
+            return self._head.request(verb, path, authorized, body)
+        return self._encode(verb, authorized, body)
 
     async def _send_for_account(
         self, accounts: AccountCredential, owner: str, verb: str, headers: bytes, body: bytes | None, idempotent: bool

@@ -75,7 +75,7 @@ class OpenApiTransport:
     def task_session(self, call: Call) -> str:
         return ""
 
-    async def eras(self) -> frozenset[Era]:
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
         return _ERAS
 
     def invalidate_eras(self) -> None:

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from backends.knowledge.search.index import Hit
 from backends.knowledge.search.ranking import fuse
-from backends.knowledge.semantic import packages
 from backends.knowledge.sql import Condition
+from gateway.contract import embedder_packages as packages
 from tests.backends.knowledge.test_quotas import call
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, McpEndpointConfig
-from gateway.catalogue.view import ListFormat, View
+from gateway.catalogue.list_format import ListFormat
+from gateway.catalogue.view import View
 from gateway.contract import BackendLists, Caller, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.policy.decisions import Authorizer

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from gateway.catalogue.catalogue import FIRST_READ_SECONDS, Catalogue, McpEndpointConfig
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.persistence import (
     StoredListing,
     changed_parts,
@@ -12,7 +13,6 @@ from gateway.catalogue.persistence import (
     encode_lists,
     pin_digest,
 )
-from gateway.catalogue.view import ListFormat
 from gateway.contract import BackendLists, Caller, Json
 from gateway.policy.decisions import Authorizer
 from gateway.state.bus import MemoryBus

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateway.catalogue.list_format import ListFormat
 from gateway.catalogue.snapshot import take_snapshot
-from gateway.catalogue.view import MAX_INSTRUCTIONS, ListFormat, View
+from gateway.catalogue.view import MAX_INSTRUCTIONS, View
 from gateway.contract import MODERN, BackendLists, Json, Manifest, Route
 from gateway.errors import Fault, Kind
 from gateway.state.tenants import Tenant

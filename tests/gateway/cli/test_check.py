@@ -104,6 +104,82 @@ def test_settings_errors_are_printed_one_per_line_with_exit_2(run: Run, settings
     ]
 
 
+RULES = """
+backends:
+  tickets:
+    module: tests.flows.fixtures.tickets
+    tools: [{deny: "tickets.drop_*"}, {deny: "ticket.*"}]
+  far: {url: "http://127.0.0.1:1/mcp", allow_private: true}
+servers:
+  support:
+    backends: [tickets, far]
+    tenants: [sales]
+    tools:
+      - {allow: "tickets.create_issue", set: {priority: high}}
+      - {allow: "tickets.get_issue", name: tickets_delete_issue}
+      - {allow: "tickets.*"}
+      - {deny: "tickets.delete_*"}
+      - {allow: "far.*"}
+    prompts: [{allow: "tickets.unknown"}, {allow: "*"}]
+    resources: [{deny: "tickets:tickets://unlisted"}, {deny: "other:*"}]
+"""
+
+
+def test_rules_without_effect_and_rules_that_cannot_be_applied_are_reported(run: Run, settings: Path) -> None:
+    settings.write_text(RULES)
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0
+    assert [line.removeprefix("gatehouse: warning: ") for line in result.stderr.splitlines()] == [
+        "backends.tickets.tools.0: tickets.drop_* matches nothing",
+        "backends.tickets.tools.1: ticket.* matches nothing",
+        "servers.support.tenants: sales is not a tenant of the settings",
+        "servers.support.tools.3: tickets.delete_* has no effect, because tickets.* comes before it",
+        "servers.support.tools.4: far.* cannot be checked, because the lists of far cannot be read; "
+        "see `gatehouse backends check`",
+        "servers.support.prompts.0: tickets.unknown matches nothing",
+        "servers.support.resources.1: other:* matches nothing",
+        "servers.support.tools: tickets.create_issue: set: 'priority' has an invalid value: "
+        "input.priority: must be integer, not string.",
+        "servers.support.tools: tickets.get_issue: the name 'tickets_delete_issue' is the name of tickets.delete_issue",
+    ]
+
+
+def test_rules_are_checked_against_the_tools_of_a_program(run: Run, settings: Path) -> None:
+    program = settings.parent / "served_rules.py"
+    program.write_text(
+        "from mcp.server import MCPServer\nserver = MCPServer('t')\n"
+        "@server.tool()\ndef look() -> str: return ''\nserver.run()\n"
+    )
+    rules = "[{deny: s.look}, {deny: 's.drop_*'}]"
+    settings.write_text(f"backends:\n  s: {{command: {sys.executable}, args: [{program}], tools: {rules}}}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == "gatehouse: warning: backends.s.tools.1: s.drop_* matches nothing\n"
+
+
+MISTAKES = {
+    "tools: [{allow: a.x, deny: a.y}]": "servers.s.tools.0: give either allow or deny",
+    "tools: [{deny: a.x, name: y}]": "servers.s.tools.0.name: has no effect on items that are denied",
+    "tools: [{allow: 'a.*', title: y}]": "servers.s.tools.0.title: applies to one item; write its whole id in allow",
+    "tools: [{allow: a.x, name: 'a b'}]": "servers.s.tools.0.name: expected letters, digits, _ and -",
+    "tools: [{allow: a.x, name: call_tool}]": "servers.s.tools.0.name: call_tool is a tool of the gateway itself",
+    "tools: [{allow: a.x, name: n}, {allow: a.y, name: n}]": "servers.s.tools.1.name: a.x has the name n as well",
+    f"tools: [{{allow: a.x, name: {'n' * 49}}}]": "servers.s.tools.0.name: is over 48 characters (names.max_length)",
+    "tools: {rules: [{allow: a.x, nam: n}]}": "servers.s.tools.rules.0.nam: unknown key; did you mean name?",
+    "tools: every": "servers.s.tools.view: expected 'list', 'search' or 'auto'",
+    'instructions: "a\\u200bb"': "servers.s.instructions: contains the hidden character",
+}
+
+
+@pytest.mark.parametrize("written", MISTAKES)
+def test_mistake_in_a_rule_is_reported_with_its_position(run: Run, settings: Path, written: str) -> None:
+    settings.write_text(f"backends: {{a: {{module: check_fine}}}}\nservers:\n  s:\n    backends: [a]\n    {written}\n")
+    result = run("check", "--config", str(settings))
+    assert result.exit_code == 2
+    assert f"{settings}:5:" in result.stderr
+    assert MISTAKES[written] in result.stderr
+
+
 def test_check_shows_the_effect_of_each_tool_and_rejects_names_that_match_none(run: Run, settings: Path) -> None:
     tools = "server = MCPServer('t')\n@server.tool()\ndef drop_all() -> str: return ''\n"
     (settings.parent / "check_tools.py").write_text(f"from mcp.server import MCPServer\n{tools}")

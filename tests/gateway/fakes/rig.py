@@ -8,7 +8,7 @@ from typing import Any
 import limits
 
 from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
-from gateway.catalogue.view import ListFormat
+from gateway.catalogue.list_format import ListFormat
 from gateway.contract import (
     MODERN,
     Call,
@@ -34,6 +34,7 @@ from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.sessions import McpSessions
 from gateway.protocol.stream_limits import StreamCaps, StreamLimits
 from gateway.protocol.subscriptions import ListenHandler, Subscriptions
+from gateway.protocol.tool_search import ToolSearch, tool_access
 from gateway.protocol.wire import KeepAlive
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.protocol.worker_proxy import WorkerProxy
@@ -135,6 +136,7 @@ class Rig:
             charge_handler=compose(first_stages[2:], _do_nothing),
             correlate=correlate,
             server_info=SERVER_INFO,
+            tool_search=ToolSearch(self.catalogue, tool_access(policy.preview)),
             tool_handler=call_handler,
             task_handler=call_handler,
             open_task_id=lambda caller, params: None,

@@ -35,6 +35,54 @@ async def test_initialize_negotiates_the_requested_version_or_the_newest_of_the_
     assert 0 < len(response.headers["mcp-session-id"]) <= 2048
 
 
+APPS = "io.modelcontextprotocol/ui"
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
+@pytest.mark.parametrize(
+    ("declared", "returned"),
+    [
+        ({"extensions": {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}}, {APPS: {"own": 1}}),
+        ({"extensions": {"org.example/other": {}}}, None),
+        ({"extensions": [APPS]}, None),
+        ({"experimental": {APPS: {}}}, None),
+        ({}, None),
+    ],
+)
+async def test_extension_is_returned_to_a_client_that_declares_it(version: str, declared: Json, returned: Any) -> None:
+    backend = FakeBackend(capabilities={"tools": {}, "extensions": {APPS: {"own": 1}, "org.example/x": {}}})
+    async with Rig(backend) as rig:
+        response = await rig.request(initialize(protocolVersion=version, capabilities=declared))
+    assert response.json["result"]["capabilities"].get("extensions") == returned
+
+
+async def test_app_of_a_tool_is_listed_and_read_in_the_handshake_era() -> None:
+    tool: Json = {
+        "name": "clock",
+        "inputSchema": {"type": "object"},
+        "_meta": {"ui": {"resourceUri": "ui://clock", "visibility": ["model", "app"]}, "ui/resourceUri": "ui://clock"},
+    }
+    page: Json = {
+        "uri": "ui://clock",
+        "name": "clock",
+        "mimeType": "text/html;profile=mcp-app",
+        "_meta": {"ui": {"csp": {}}},
+    }
+
+    async def read(call: Call) -> Json:
+        return {"contents": [{**page, "uri": call.route.name, "text": "<p>"}]}  # type: ignore[union-attr]
+
+    async with Rig(FakeBackend(answer=read, tools=(tool,), resources=(page,))) as rig:
+        session = (await rig.request(initialize(capabilities={"extensions": {APPS: {}}}))).headers["mcp-session-id"]
+        listed = (await rig.legacy(session, "tools/list")).json["result"]["tools"][0]
+        assert listed["_meta"]["ui"] == {"resourceUri": "ui://lab/clock", "visibility": ["model", "app"]}
+        assert listed["_meta"]["ui/resourceUri"] == "ui://lab/clock"
+        contents = (await rig.legacy(session, "resources/read", {"uri": "ui://lab/clock"})).json["result"]["contents"]
+        assert contents[0]["mimeType"] == page["mimeType"]
+        assert contents[0]["_meta"] == page["_meta"]
+        assert contents[0]["uri"] == "ui://lab/clock"
+
+
 @pytest.mark.parametrize("params", [{"protocolVersion": None}, {"protocolVersion": 7}, {"capabilities": []}])
 async def test_rejected_initialize_opens_no_session(params: Json) -> None:
     async with Rig(FakeBackend()) as rig:

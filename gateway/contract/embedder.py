@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.knowledge.semantic.packages import MINILM, WORDLLAMA
+from gateway.contract.embedder_packages import MINILM, WORDLLAMA
 
 Vectors = NDArray[np.float32]
 MAX_CHARACTERS: Final = 4_000

@@ -1,4 +1,7 @@
-"""The packages of the extras `semantic` and `semantic-light`, found without importing them."""
+"""The packages of the extras `semantic` and `semantic-light`, found without importing them.
+
+The knowledge module and the search for tools use them.
+"""
 
 import importlib.util
 from typing import Final
