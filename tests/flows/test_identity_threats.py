@@ -277,7 +277,11 @@ async def test_threat_37_every_operator_route_requires_the_admin_scope(start: An
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
         routes, _ = _routes(gateway.app.plain_routes.build().routes)
         operator_routes = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
-        assert len(operator_routes) > 2
+        # A user's own accounts; those of others need the scope.
+        assert [operator_routes.pop(path) for path in list(operator_routes) if path.startswith("/api/v1/accounts")]
+        operator_routes["/api/v1/accounts?all=true"] = {"GET"}
+        operator_routes["/api/v1/accounts/x?principal=default/user:bob"] = {"DELETE"}
+        assert len(operator_routes) > 4
         # The call and write scopes do not include administration.
         headers = {"authorization": f"Bearer {gateway.key}"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers, timeout=30) as http:
