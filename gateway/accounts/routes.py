@@ -142,7 +142,7 @@ class AccountRoutes:
     async def _callback(self, request: Request) -> Response:
         person, name = await self._person(request), request.path_params["backend"]
         if person is None:
-            raise Fault(Kind.INVALID_INPUT, "You are no longer signed in here. Sign in and start again.")
+            raise Fault(Kind.UNAUTHENTICATED, "You are no longer signed in here. Sign in and start again.")
         self._usable(person, name)
         _, cookie = await self._connections.finish(person, name, request.query_params, request.cookies)
         return self._redirect(f"{self._prefix}/accounts?{urlencode({'connected': name})}", [cookie])
@@ -192,12 +192,14 @@ class AccountRoutes:
         return self._redirect(*await self._sign_in.begin(f"{target}?{query}" if query else target))
 
     async def _submitted(self, request: Request) -> tuple[Caller, dict[str, str]]:
-        """The person and the form of a POST. Raises `Fault(DENIED)` unless the person's own page sent it."""
+        """The person and the form of a POST. Raises `Fault` unless a page of the signed-in person sent it."""
         person = await self._person(request)
+        if person is None:
+            raise Fault(Kind.UNAUTHENTICATED, "You are no longer signed in here. Open your accounts again.")
         form = dict(parse_qsl((await _read_body(request)).decode("utf-8", "replace"), keep_blank_values=True))
         payload = self._seal.open(_FORM, form.get("csrf", ""))
         principal, _, expires = (payload or b"").decode().rpartition(" ")
-        if person is None or payload is None or principal != person.principal or float(expires) < time.time():
+        if payload is None or principal != person.principal or float(expires) < time.time():
             raise Fault(Kind.DENIED, "This page has expired. Open your accounts again.")
         return person, form
 

@@ -207,6 +207,8 @@ OPEN = {
     "/console/static/{name}",  # style sheet and script
     "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
+    "/accounts/signed-in",  # end of the sign-in; shows an error without a pending sign-in
+    "/accounts/client.json",  # the gateway's own client metadata document
 }
 
 
@@ -249,12 +251,15 @@ async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticate
                 for method in methods:
                     for headers in ({}, unknown_key):
                         answer = await http.request(method, re.sub(r"\{[^}]*\}", "x", path), headers=headers)
-                        if path.startswith("/console"):  # the browser is redirected to sign in, without content
+                        is_page = path.startswith(("/console", "/accounts/connect")) or path == "/accounts"
+                        if is_page and method == "GET":  # the browser is redirected to sign in, without content
                             location = answer.headers["location"]
                             assert (answer.status_code, answer.content) == (303, b""), (method, path)
                             assert location.startswith(f"{gateway.base}/oauth/authorize?")
                         else:
-                            assert answer.status_code in (401, 429), (method, path)
+                            # A form of the console without its token is refused before the session is looked at.
+                            refusals = (401, 403, 429) if path.startswith("/console") else (401, 429)
+                            assert answer.status_code in refusals, (method, path)
             for path in sockets:
                 for headers in ({}, unknown_key):
                     with pytest.raises(InvalidStatus) as refused:
@@ -272,7 +277,11 @@ async def test_threat_37_every_operator_route_requires_the_admin_scope(start: An
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
         routes, _ = _routes(gateway.app.plain_routes.build().routes)
         operator_routes = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
-        assert len(operator_routes) > 2
+        # A user's own accounts; those of others need the scope.
+        assert [operator_routes.pop(path) for path in list(operator_routes) if path.startswith("/api/v1/accounts")]
+        operator_routes["/api/v1/accounts?all=true"] = {"GET"}
+        operator_routes["/api/v1/accounts/x?principal=default/user:bob"] = {"DELETE"}
+        assert len(operator_routes) > 4
         # The call and write scopes do not include administration.
         headers = {"authorization": f"Bearer {gateway.key}"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers, timeout=30) as http:
