@@ -61,6 +61,7 @@ install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench.in_process all
+	@$(PY) -m bench.accounts
 	@$(PY) -m bench.tool_lists
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.limits
@@ -103,6 +104,10 @@ public-servers: $(READY)  ## eight public MCP servers under each `trust` (downlo
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
+
+.PHONY: accounts-test
+accounts-test: $(READY)  ## accounts on three replicas: 2000 interleaved calls with 5 s tokens, and 40 replicas killed
+	@$(PY) -m tests.faults.accounts
 
 .PHONY: task-kills
 task-kills: $(READY)  ## 200 tasks on three replicas while each replica is killed in turn

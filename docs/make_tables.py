@@ -117,6 +117,26 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
         "takeover through provisioning",
         "a SCIM token reaches the users of one tenant and one provider, and never local users or administrators",
     ),
+    55: (
+        "mix-up of authorization servers",
+        "the issuer of the answer must be the one asked; codes go to its endpoint only; a redirect URI per backend",
+    ),
+    56: (
+        "linking an account to the wrong person",
+        "the state of the flow is sealed in a cookie of the browser and names the person who started it",
+    ),
+    57: (
+        "theft of tokens from the vault",
+        "sealed under a key per tenant, bound to their row and field; the master key is not in the database",
+    ),
+    58: (
+        "consent phishing by the connect link",
+        "a link works for one signed-in person only, and a page names the server before the redirect",
+    ),
+    59: (
+        "tokens of accounts in logs, answers and files",
+        "they exist in memory and sealed in the vault only; clients and logs never receive them",
+    ),
     60: (
         "another caller reads, answers or cancels a task",
         "ids are sealed for their principal; content is encrypted in the database",

@@ -39,6 +39,7 @@ from gateway.telemetry.log import LogLines
 from gateway.upstream.host import HostServices
 from gateway.upstream.peers.service import PeerService
 from gateway.upstream.remote import RemoteBackend
+from gateway.wiring.accounts import AccountsWiring
 from gateway.wiring.anchor_webhook import AnchorWebhook
 from gateway.wiring.approvals import ApprovalWiring
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
@@ -54,7 +55,9 @@ from gateway.wiring.operator_api import (
     OperatorPolicyExplainer,
     UsageReporter,
 )
+from gateway.wiring.outbound import outbound_route
 from gateway.wiring.policy import open_policies
+from gateway.wiring.sealed_cookies import SealedCookies
 from gateway.wiring.shapes import backend_shapes
 from gateway.wiring.storage import Storage
 from gateway.wiring.tasks import Tasks
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
 VERSION: Final = installed_version()
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 _ROUTE_MODULES: Final = (
+    "gateway.accounts.routes",
     "gateway.auth.server.authlib_core",
     "gateway.auth.server.authorization_server",
     "gateway.edge.api.calls",
@@ -125,7 +129,7 @@ class Gateway:
 
     async def _build(self, log_lines: LogLines) -> None:
         settings, on_close = self.settings, self._exit_stack.push_async_callback
-        self.storage = storage = await Storage.open(settings, on_close)
+        self.storage = storage = await Storage.open(settings, on_close, outbound_route(settings))
         self.database, self.tenants = storage.database, storage.tenants
         self.audit, self.stores = storage.audit, storage.stores
         self._seal = TokenSeal([load_secret(settings.data_dir / "secrets", "seal")])
@@ -150,7 +154,10 @@ class Gateway:
             self.catalogue, self._call_paths.full, self.tenants.get, self.identity.is_valid
         )
         self._peers = PeerService(storage.bus)
-        self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
+        self.accounts = self._open_accounts()
+        self._backends = ServedBackends(
+            settings, self._host_services(), SERVER_INFO, self.accounts.open_backend, outbound_route(settings)
+        )
         self._protocol = self._build_protocol(authorizer)
         self._expire_streams_on_revocation()
         self._build_operator_services(windows)
@@ -166,6 +173,18 @@ class Gateway:
         identity = await Identity.open(self.settings, self.storage.database, self.public_url, self._is_served, windows)
         self._exit_stack.push_async_callback(identity.close)
         return identity
+
+    def _open_accounts(self) -> AccountsWiring:
+        accounts = AccountsWiring(
+            self.settings,
+            self.storage.database,
+            self.identity,
+            SealedCookies(self._seal),
+            public_url=self.public_url,
+            worker=self.storage.bus.worker,
+        )
+        self._exit_stack.push_async_callback(accounts.close)
+        return accounts
 
     async def _open_catalogue(self, authorizer: Authorizer) -> Catalogue:
         settings = self.settings
@@ -191,7 +210,8 @@ class Gateway:
         self._exit_stack.push_async_callback(telemetry.close)
         telemetry.export_audit(self.audit)
         if (url := self.settings.audit.anchor_url) is not None:
-            self._exit_stack.push_async_callback(AnchorWebhook(url, self.audit, self._tasks.spawn).close)
+            webhook = AnchorWebhook(url, self.audit, self._tasks.spawn, outbound_route(self.settings))
+            self._exit_stack.push_async_callback(webhook.close)
         return telemetry
 
     def _build_call_paths(self, authorizer: Authorizer) -> CallPaths:
@@ -331,7 +351,12 @@ class Gateway:
 
     def _build_plain_routes(self) -> "FastAPI":
         operators = self._operator_routers() if self.settings.server.ops_port is None else []
-        return _fastapi(*self.identity.routers(), *operators)
+        users = self.accounts.routers(
+            self.identity.authenticate_active(self.tenants.get),
+            self._authorizer.has_backend,
+            self.internal_calls.is_authorized,
+        )
+        return _fastapi(*self.identity.routers(), *users, *operators)
 
     def _operator_routers(self) -> "list[APIRouter]":
         # Imported here: see `DeferredApp`.
@@ -402,6 +427,7 @@ class Gateway:
             self._worker_events.run(),
             self._peers.run(),
             self._usage.run(),
+            self.accounts.backends.run(),
             self.tasks.supervisor.run(),
             self.approvals.notifier.run(),
             self.approvals.prune_periodically(),
@@ -434,6 +460,7 @@ class Gateway:
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
             await self._peers.end_backend(namespace)
+        self.accounts.keep_only(settings)
         self._endpoints = endpoints(settings)
         self.catalogue.set_endpoints(self._endpoints, backend_shapes(settings))
         for backend in swap.retired:

@@ -168,8 +168,8 @@ class View:
     @cached_property
     def search(self) -> ViewSearch:
         """The search for everything that is listed."""
-        listed = ((kind, item) for key, kind in _KINDS.items() for item in self._lists[key])
-        return ViewSearch([Hit(kind, item.route, item.definition) for kind, item in listed], self.namespaces)
+        hits = [Hit(_KINDS[key], item.route, item.definition) for key in _KINDS for item in self._lists[key]]
+        return ViewSearch(hits, self.namespaces)
 
     def describe(self, name: str) -> Hit | None:
         """The listed tool of this name, in any of its forms."""

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import commands, identity_commands, setup_commands
+from gateway.cli import account_commands, commands, identity_commands, setup_commands
 from gateway.cli.approvals import approvals
 from gateway.cli.audit import audit
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, print_stderr
@@ -139,11 +139,13 @@ keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key", rich_help_panel=ACCESS)
 app.add_typer(identity_commands.users, name="user", rich_help_panel=ACCESS)
 app.add_typer(identity_commands.clients, name="client", rich_help_panel=ACCESS)
+app.add_typer(account_commands.accounts, name="accounts", rich_help_panel=ACCESS)
 app.add_typer(tenants, name="tenant", rich_help_panel=ACCESS)
 app.add_typer(policies, name="policy", rich_help_panel=ACCESS)
 app.add_typer(identity_commands.scim, name="scim", rich_help_panel=ACCESS)
 app.command("signin-code", rich_help_panel=ACCESS)(identity_commands.admin_sign_in_code)
 app.add_typer(identity_commands.signing, name="signing", rich_help_panel=ACCESS)
+app.add_typer(account_commands.vault, name="vault", rich_help_panel=ACCESS)
 backends.command("add")(commands.add)
 backends.command("remove")(commands.remove)
 backends.command("list")(commands.list_backends)

@@ -1,4 +1,4 @@
-"""Sign-in of operators to the console: OAuth authorization code flow with PKCE, then a sealed session cookie.
+"""Sign-in to the console and the account pages: OAuth code flow with PKCE, then a sealed cookie.
 
 The cookie expires with the access token. The browser then repeats the flow, which needs no input while the user is
 still signed in at the authorization server, and so picks up changed rights.
@@ -91,7 +91,7 @@ class ConsoleSession(msgspec.Struct, frozen=True):
 
 
 class ConsoleSignIn:
-    """Signs operators in and out. Without an authority (`auth.mode: none`) every request is `anonymous`."""
+    """Signs users in and out. Without an authority (`auth.mode: none`) every request is `anonymous`."""
 
     def __init__(
         self,
@@ -103,7 +103,11 @@ class ConsoleSignIn:
         is_valid: Callable[[Caller], Awaitable[bool]],
         redirect_uri: str,
         resource: str,
+        scopes: frozenset[str] | None = frozenset(ENTRY_SCOPES),
+        cookie: str = "gatehouse-console",
     ) -> None:
+        self._scopes = scopes
+        self._purpose = cookie.removeprefix("gatehouse-")
         self.authority = authority
         self.anonymous = anonymous
         self._cookie_seal = cookie_seal
@@ -113,14 +117,14 @@ class ConsoleSignIn:
         self._resource = resource
         secure = redirect_uri.startswith("https://")
         # Browsers accept the __Host- prefix only over TLS, so plain HTTP on loopback uses a name without it.
-        self._cookie = "__Host-gatehouse-console" if secure else "gatehouse-console"
+        self._cookie = f"__Host-{cookie}" if secure else cookie
         self._cookie_attributes = "; Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
     async def authenticate(self, cookies: Mapping[str, str]) -> Caller | None:
         """The caller of a valid session cookie; None if it is invalid, expired or revoked."""
         if self.authority is None:
             return self.anonymous
-        payload = self._cookie_seal.open("console session", cookies.get(self._cookie, ""))
+        payload = self._cookie_seal.open(f"{self._purpose} session", cookies.get(self._cookie, ""))
         if payload is None:
             return None
         session = msgspec.json.decode(payload, type=ConsoleSession)
@@ -168,13 +172,13 @@ class ConsoleSignIn:
             query["prompt"] = "login"
         endpoint = await authority.authorization_endpoint()
         separator = "&" if "?" in endpoint else "?"
-        sealed = self._cookie_seal.seal("console way", msgspec.json.encode(pending))
+        sealed = self._cookie_seal.seal(f"{self._purpose} way", msgspec.json.encode(pending))
         return f"{endpoint}{separator}{urlencode(query)}", [self._cookie_header("-way", sealed, _REDIRECT_SECONDS)]
 
     async def finish(self, query: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[str, list[str]]:
         """Complete a sign-in. Return the page to go to and the cookies to set. Raises `Fault`."""
         authority = self._require_authority()
-        payload = self._cookie_seal.open("console way", cookies.get(f"{self._cookie}-way", ""))
+        payload = self._cookie_seal.open(f"{self._purpose} way", cookies.get(f"{self._cookie}-way", ""))
         pending = msgspec.json.decode(payload, type=SignInRedirect) if payload is not None else None
         state = query.get("state", "").encode()
         if pending is None or pending.expires <= time.time() or not compare_digest(pending.state.encode(), state):
@@ -201,7 +205,8 @@ class ConsoleSignIn:
         if caller is None:
             message = "The access token was rejected. Open the console again to sign in."
             raise Fault(Kind.INVALID_INPUT, _with_requirements(message, authority.requirements))
-        if caller.scopes.isdisjoint(ENTRY_SCOPES) or not caller.token or caller.resource != _RESOURCE_PATH:
+        lacks_scope = self._scopes is not None and caller.scopes.isdisjoint(self._scopes)
+        if lacks_scope or not caller.token or caller.resource != _RESOURCE_PATH:
             raise missing_scope(authority.requirements)
         return pending.return_to, [self._session_cookie(caller), self._cookie_header("-way", "", 0)]
 
@@ -224,7 +229,7 @@ class ConsoleSignIn:
             caller.tenant, caller.subject, caller.kind, sorted(caller.groups), sorted(caller.scopes),
             caller.credential, caller.client, caller.token, expires, caller.issued,
         )  # fmt: skip
-        sealed = self._cookie_seal.seal("console session", msgspec.json.encode(session))
+        sealed = self._cookie_seal.seal(f"{self._purpose} session", msgspec.json.encode(session))
         return self._cookie_header("", sealed, expires - now)
 
     def _cookie_header(self, suffix: str, value: str, max_age: float) -> str:

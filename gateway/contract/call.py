@@ -4,6 +4,7 @@ Objects created for each call are frozen msgspec structs: immutable like a froze
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -92,6 +93,10 @@ class Wire(Protocol):
 
         Raises `Fault` if the client does not support the request or disconnects.
         """
+        ...
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Exclude the time within the block from the deadline: the call waits for its user."""
         ...
 
     async def end_response(self) -> None:
@@ -390,6 +395,10 @@ class NullWire:
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
         raise Fault(Kind.UNSUPPORTED, "This call has no client that could be asked.")
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Do nothing: there is no user."""
+        return nullcontext()
 
     async def end_response(self) -> None:
         """Do nothing: there is no response."""

@@ -1,5 +1,6 @@
 """The route `/metrics` (Prometheus text)."""
 
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from fastapi import APIRouter, Request, Response
@@ -11,7 +12,7 @@ _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsText(Protocol):
-    async def __call__(self, *, with_tenants: bool) -> str:
+    def __call__(self, *, with_tenants: bool) -> Awaitable[str]:
         """The metrics in Prometheus text; without the names of tenants, their values are added up."""
         ...
 

@@ -5,6 +5,7 @@ The host is not resolved again, so DNS rebinding has no effect.
 """
 
 from gateway.outbound.client import MAX_BYTES, create_client
+from gateway.outbound.route import DIRECT, OutboundRoute, Proxy
 from gateway.outbound.target import (
     OutboundTarget,
     Resolver,
@@ -17,8 +18,11 @@ from gateway.outbound.target import (
 )
 
 __all__ = [
+    "DIRECT",
     "MAX_BYTES",
+    "OutboundRoute",
     "OutboundTarget",
+    "Proxy",
     "Resolver",
     "TrustedHosts",
     "create_client",

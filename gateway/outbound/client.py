@@ -1,11 +1,9 @@
 """The guarded HTTP client: pinned addresses, bounded responses, and HTTP errors translated to faults."""
 
-import os
 import ssl
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ import httpcore
 import httpx
 
 from gateway.errors import Fault, Kind
+from gateway.outbound.route import DIRECT, OutboundRoute, check_proxied_host, open_tunnel_stream
 from gateway.outbound.target import (
     OutboundTarget,
     Resolver,
@@ -64,17 +63,19 @@ def create_client(
     resolver: Resolver | None = None,
     verify: ssl.SSLContext | None = None,
     network: httpcore.AsyncNetworkBackend | None = None,
+    route: OutboundRoute = DIRECT,
 ) -> httpx.AsyncClient:
     """Create a guarded client. It raises `Fault` for every rejected or failed request.
 
     It follows no redirects and stores no cookies. `timeout` limits the complete request, up to the last byte of the
-    response. `verify` defaults to the certificate authorities of certifi, or of SSL_CERT_FILE and SSL_CERT_DIR.
+    response. `verify` defaults to the certificate authorities of `route`: certifi, or SSL_CERT_FILE and SSL_CERT_DIR,
+    and those of the settings.
     """
     # httpcore declares a second, empty AnyIOBackend for installations without anyio.
     backend = network or httpcore.AnyIOBackend()
-    pinned = PinnedTransport(allow_private, resolver or system_resolver, backend)  # pyright: ignore[reportArgumentType]
+    pinned = PinnedTransport(allow_private, resolver or system_resolver, backend, route)  # pyright: ignore[reportArgumentType]
     pool = httpcore.AsyncConnectionPool(
-        ssl_context=verify or _default_ssl_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+        ssl_context=verify or route.tls(),
         max_connections=16,
         max_keepalive_connections=4,
         keepalive_expiry=15.0,
@@ -90,12 +91,6 @@ def create_client(
     )
 
 
-@lru_cache(maxsize=4)
-def _default_ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Load the certificate authorities once for all clients, because loading them is slow."""
-    return httpx.create_ssl_context()
-
-
 @dataclass(frozen=True, slots=True)
 class PinnedTransport(httpcore.AsyncNetworkBackend):
     """Connects to validated addresses only. TLS verification and the Host header still use the host name."""
@@ -103,6 +98,7 @@ class PinnedTransport(httpcore.AsyncNetworkBackend):
     allow_private: TrustedHosts
     resolver: Resolver
     network: httpcore.AsyncNetworkBackend
+    route: OutboundRoute = DIRECT
 
     async def connect_tcp(
         self,
@@ -112,7 +108,11 @@ class PinnedTransport(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = await resolve_host(host, port, is_trusted(host, self.allow_private), self.resolver)
+        trusted = is_trusted(host, self.allow_private)
+        if (proxy := self.route.proxy_for(host)) is not None:
+            await check_proxied_host(host, port, trusted, self.resolver)
+            return await open_tunnel_stream(self.network, proxy, host, port, timeout)
+        addresses = await resolve_host(host, port, trusted, self.resolver)
         *alternatives, last = addresses[:_ATTEMPTS]
         share = None if timeout is None else timeout / (len(alternatives) + 1)
         for address in alternatives:

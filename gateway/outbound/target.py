@@ -80,7 +80,7 @@ def parse_target(url: str, *, allow_private: TrustedHosts = frozenset()) -> Outb
     if not (port in _PORTS or (is_trusted_host and 0 < port < 65536)):
         raise Fault(Kind.DENIED, f"{host} may not be reached on port {port}.")
     if not is_trusted_host and _parse_address(host):
-        _require_public(host, [host])
+        require_public(host, [host])
     return OutboundTarget(parsed.scheme, host, port, parsed.raw_path.decode("ascii"), is_trusted_host)
 
 
@@ -115,11 +115,12 @@ async def resolve_host(host: str, port: int, is_trusted_host: bool, resolver: Re
     if not addresses:
         raise Fault(Kind.UNAVAILABLE, f"{host} cannot be found.")
     if not is_trusted_host:
-        _require_public(host, addresses)
+        require_public(host, addresses)
     return addresses
 
 
-def _require_public(host: str, addresses: Sequence[str]) -> None:
+def require_public(host: str, addresses: Sequence[str]) -> None:
+    """Raise `Fault(DENIED)` unless all addresses are public."""
     if not all(is_public(address) for address in addresses):
         raise Fault(Kind.DENIED, f"{host} is not on the public internet.")
 

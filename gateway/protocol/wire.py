@@ -5,7 +5,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from gateway.contract import ClientProfile, Json, ResponseWriter
@@ -116,6 +117,15 @@ class ModernWire:
             return await self._park(self, requests)
         finally:
             self._waited += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        self._asked_at = started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited += time.monotonic() - started
             self._asked_at = None
 
     async def end_response(self) -> None:
@@ -232,6 +242,15 @@ class LegacyWire:
             return await self._client_requests.ask(session, capabilities, requests, self._send)
         finally:
             self._waited += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        self._asked_at = started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited += time.monotonic() - started
             self._asked_at = None
 
     async def end_response(self) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 
 from gateway.contract.shipped import shipped_backends
+from gateway.settings.accounts import BackendAccount
 from gateway.settings.base import Section
 from gateway.settings.shape import ShapeSection, ToolRuleSettings
 from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress, problems
@@ -23,7 +24,9 @@ class OAuthClient(Section):
     issuer: WebAddress | None = Field(
         default=None, description="Authorization server whose metadata contain the token endpoint."
     )
-    client_id: str = Field(min_length=1, description="Client id of the gateway at the authorization server.")
+    client_id: str = Field(
+        default="", description="Client id of the gateway at the authorization server; optional with assertion_file."
+    )
     client_secret: SecretStr | None = Field(default=None, description="Client secret, unless client_key is set.")
     client_secret_file: Path | None = Field(default=None, description="File that contains the client secret.")
     client_key: SecretStr | None = Field(
@@ -31,6 +34,15 @@ class OAuthClient(Section):
         description="Private key (P-256 or RSA, as PEM or JWK) for client authentication with private_key_jwt.",
     )
     client_key_file: Path | None = Field(default=None, description="File that contains the private key.")
+    assertion_file: Path | None = Field(
+        default=None,
+        description="File with an identity token of this workload, such as a Kubernetes service account token, which "
+        "is read at each use.",
+    )
+    assertion_use: Literal["grant", "client"] = Field(
+        default="grant",
+        description="Whether the identity token is the grant (jwt-bearer) or authenticates the client.",
+    )
     scope: str | None = Field(default=None, description="Scopes to request, separated by spaces.")
     resource: str | None = Field(
         default=None,
@@ -45,8 +57,13 @@ class OAuthClient(Section):
     def _check_exclusive_fields(self) -> "OAuthClient":
         if (self.token_url is None) == (self.issuer is None):
             raise problems((("token_url",), "give either token_url or issuer"))
-        if (self.client_secret is None) == (self.client_key is None):
+        if self.assertion_file is not None:
+            if self.client_secret is not None or self.client_key is not None:
+                raise problems((("assertion_file",), "give either assertion_file, client_secret or client_key"))
+        elif (self.client_secret is None) == (self.client_key is None):
             raise problems((("client_secret",), "give either client_secret or client_key"))
+        if not self.client_id and (self.assertion_file is None or self.assertion_use == "client"):
+            raise problems((("client_id",), "is required"))
         if self.client_key is not None and self.method is not None:
             raise problems((("method",), "applies to client_secret only; remove it or use client_secret"))
         return self
@@ -138,7 +155,13 @@ def _transport(text: Any) -> Any:
 class _HttpBackend(_RemoteBackend):
     headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
     headers_file: dict[str, Path] = Field(default={}, description="Files that contain header values, by header.")
-    oauth: OAuthClient | None = Field(default=None, description="OAuth client of the gateway for this server.")
+    oauth: OAuthClient | None = Field(
+        default=None,
+        description="OAuth client of the gateway for this server; with account, it only reads the shared lists.",
+    )
+    ca_file: Path | None = Field(
+        default=None, description="Certificate authorities (PEM) of this server, in addition to outbound.ca_file."
+    )
     allow_private: bool = Field(
         default=False, description="Whether the server and its token endpoint may be in a private network."
     )
@@ -153,6 +176,15 @@ class UrlBackend(_HttpBackend):
         validation_alias=AliasChoices("transport", "type"),
         description="Streamable HTTP (http) or the older SSE (sse); may also be written as `type`, as in client files.",
     )
+    account: BackendAccount | None = Field(
+        default=None, description="Whether each caller uses a credential of its own at this server."
+    )
+
+    @model_validator(mode="after")
+    def _check_account(self) -> "UrlBackend":
+        if self.account is not None and self.transport == "sse":
+            raise problems((("account",), "needs Streamable HTTP; the SSE transport has no accounts"))
+        return self
 
 
 class OperationPatterns(Section):

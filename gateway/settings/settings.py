@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.settings.accounts import OutboundSettings, VaultSettings
 from gateway.settings.approvals import ApprovalSettings
 from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
@@ -66,6 +67,8 @@ class Settings(BaseSettings):
     backends: dict[Namespace, BackendEntry] = Field(
         default_factory=default_backends, description="Backends, by namespace; by default the shipped ones."
     )
+    vault: VaultSettings = Field(default=VaultSettings(), description="The vault of users' tokens and keys.")
+    outbound: OutboundSettings = Field(default=OutboundSettings(), description="Proxy and certificate authorities.")
     servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")
     names: NameSettings = Field(default=NameSettings(), description="Names of tools and prompts in lists.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Rate limits.")
@@ -156,6 +159,8 @@ class Settings(BaseSettings):
             )
         if self.server.workers > 1 and self.bus.url is None:
             yield ("server", "workers"), "more than one worker needs a shared bus; set bus.url to a redis:// address"
+        if (ca_file := self.outbound.ca_file) is not None and not ca_file.is_file():
+            yield ("outbound", "ca_file"), "the file does not exist"
         for name, section, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
             if section.url is not None and importlib.util.find_spec(package) is None:
                 extra = "postgres" if package == "asyncpg" else package

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-Table = Literal["api_keys", "catalogue_pins", "revocations", "session_facts", "signing_keys", "tenants"]
-"""Tables with change triggers. The key is the id, the namespace, `kind:value`, the digest, the kid and the name."""
+Table = Literal["accounts", "api_keys", "catalogue_pins", "revocations", "session_facts", "signing_keys", "tenants"]
+"""Tables with change triggers. The key is the id, the id, the namespace, `kind:value`, the digest, the kid, the name.
+"""
 TABLES: Final[frozenset[str]] = frozenset(get_args(Table))
 Keys = frozenset[str] | None
 """Keys of the rows that changed; None when any row of the table may have changed."""

@@ -5,6 +5,7 @@ Only public parameters of the exporters are used. They retry a batch with increa
 
 import importlib
 import logging
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -35,9 +36,19 @@ class OtlpExporters(NamedTuple):
 
 
 def open_exporters(
-    url: str, headers: Mapping[str, str], timeout: float, protocol: Literal["http", "grpc"]
+    url: str,
+    headers: Mapping[str, str],
+    timeout: float,
+    protocol: Literal["http", "grpc"],
+    *,
+    proxy: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    authorities: bytes | None = None,
 ) -> OtlpExporters:
-    """Build the exporters. Connections are opened by the first export. gRPC raises `ImportError` without its extra."""
+    """Build the exporters. Connections are opened by the first export. gRPC raises `ImportError` without its extra.
+
+    `proxy` is the URL of an HTTP proxy. `tls` or, for gRPC, `authorities` verify the collector.
+    """
     failure_reasons.install()
     package = f"{_PACKAGE}.proto.{protocol}"
     # Imported only when used: each of the two packages takes several megabytes.
@@ -48,17 +59,19 @@ def open_exporters(
     ]
     lower_case = {name.lower(): value for name, value in headers.items()}
     if protocol == "grpc":
-        options = {
+        options: dict[str, Any] = {
             "endpoint": url,
             "insecure": url.startswith("http:"),
             # The operator chose the URL. Proxies of the environment are for other traffic.
-            "channel_options": (("grpc.enable_http_proxy", 0),),
+            "channel_options": ((("grpc.enable_http_proxy", 0),) if proxy is None else (("grpc.http_proxy", proxy),)),
         }
+        if authorities is not None and url.startswith("https:"):
+            options["credentials"] = importlib.import_module("grpc").ssl_channel_credentials(authorities)
         return OtlpExporters(*(build(headers=lower_case, timeout=timeout, **options) for build in classes))
     base, session = url.rstrip("/"), importlib.import_module("gateway.telemetry.http_session").CollectorSession
     return OtlpExporters(
         *(
-            build(endpoint=f"{base}/v1/{signal}", headers=lower_case, timeout=timeout, session=session())
+            build(endpoint=f"{base}/v1/{signal}", headers=lower_case, timeout=timeout, session=session(proxy, tls))
             for signal, build in zip(OtlpExporters._fields, classes, strict=True)
         )
     )

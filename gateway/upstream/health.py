@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from gateway.contract import Json
+from gateway.errors import Fault, Kind
 
 State = Literal["unknown", "up", "failing", "down"]
 """`unknown`: no request yet. `up`: the last request succeeded. `failing`: it failed. `down`: the breaker is open."""
@@ -41,3 +42,10 @@ class LoadError(Exception):
     def setting_path(self) -> tuple[str, ...]:
         """The setting that the message starts with, split at the dots."""
         return tuple(str(self).partition(": ")[0].split("."))
+
+
+class UpstreamCredentialRejected(Fault):
+    """The server rejected the credential of a request."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Kind.UNAVAILABLE, f"{name} rejected the gateway's credential.", retryable=False)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
+from types import CoroutineType
 from typing import Any, Final, Literal, Protocol
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -30,10 +31,11 @@ from gateway.contract import (
 )
 from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop, new_span_id
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.account_access import AccountAccess, AccountRequired, add_note, ask_for_account, without_answers
 from gateway.upstream.breaker import Breakers, FailureCounts
 from gateway.upstream.bulkhead import Bulkhead, Capacity
 from gateway.upstream.conversation import Conversation, MessageHandler
-from gateway.upstream.health import State, UpstreamHealth
+from gateway.upstream.health import State, UpstreamCredentialRejected, UpstreamHealth
 from gateway.upstream.lists import ChangeListener, ListSource, ListWatcher, read_lists
 from gateway.upstream.resource_subscriptions import ResourceSubscriptions, SubscribableSession
 from gateway.upstream.task_completion import adapt_to_tasks, complete_task
@@ -87,8 +89,11 @@ class UpstreamTransport(ListSource, SubscribableSession, Protocol):
         """Check by a request of the gateway's own that the server answers. Raises `Fault` or `TimeoutError` if not."""
         ...
 
-    async def eras(self) -> frozenset[Era]:
-        """Return the eras that the server supports: probed once, and again after `invalidate_eras`."""
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
+        """Return the eras that the server supports: probed once, and again after `invalidate_eras`.
+
+        The probe uses the account of `caller` if the server has accounts.
+        """
         ...
 
     def invalidate_eras(self) -> None:
@@ -144,11 +149,13 @@ class RemoteBackend:
         info: Json,
         capacity: Capacity = Capacity(),
         clock: Callable[[], float] = time.monotonic,
+        accounts: AccountAccess | None = None,
     ) -> None:
         self.namespace = namespace
         self.manifest = manifest
         self._transport = transport
         self._info = info
+        self._accounts = accounts
         self._clock = clock
         self._bulkhead = Bulkhead(namespace, capacity)
         self._breakers = Breakers(namespace, transport.probe, clock)
@@ -200,6 +207,12 @@ class RemoteBackend:
     async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         try:
             lists = await read_lists(self._transport)
+        except UpstreamCredentialRejected:
+            if self._accounts is None:
+                self._lists_failed = True
+                self._record_error(Kind.UNAVAILABLE)
+                raise
+            lists = BackendLists()  # only accounts may read the lists
         except (Fault, asyncio.CancelledError) as exc:
             self._lists_failed = True
             self._record_error(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
@@ -207,11 +220,21 @@ class RemoteBackend:
         self._lists_failed = False
         self._offers_tasks = declares_tasks(lists.capabilities)
         self._set_state("up")
-        return lists
+        return lists if self._accounts is None else add_note(lists, self._accounts.note)
 
     # ---- calls ----
 
-    async def send(self, call: Call) -> Json:
+    def send(self, call: Call) -> "CoroutineType[Any, Any, Json]":
+        """Not a coroutine function: saves one coroutine per call."""
+        return self._send(call) if self._accounts is None else self._send_for_account(call, self._accounts)
+
+    async def _send_for_account(self, call: Call, accounts: AccountAccess) -> Json:
+        try:
+            return await self._send(without_answers(call))
+        except AccountRequired as required:
+            return await ask_for_account(call, required, accounts, self._send)
+
+    async def _send(self, call: Call) -> Json:
         domain, tenant = self._transport.failure_domain(call), call.caller.tenant
         before = _NO_FAILURES if self._breakers.is_clear else await self._breakers.admit(domain, tenant)
         hop = UpstreamHop(self.namespace, new_span_id(), self._transport.kind, self._transport.address)
@@ -220,7 +243,7 @@ class RemoteBackend:
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
         try:
-            eras = self._transport.known_eras or await self._transport.eras()
+            eras = self._transport.known_eras or await self._transport.eras(call.caller)
             result = await self._forward(call, hop, eras)
             if result.get("resultType") == "task" or "task" in result:
                 result = await complete_task(call, era_for(call.client, eras), result, partial(self._send_again, eras))

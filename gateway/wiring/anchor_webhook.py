@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gateway.errors import Fault
-from gateway.outbound import create_client
+from gateway.outbound import DIRECT, OutboundRoute, create_client
 from gateway.state.audit import AuditLog
 
 log = logging.getLogger("gatehouse.audit")
@@ -19,12 +19,20 @@ log = logging.getLogger("gatehouse.audit")
 class AnchorWebhook:
     """POSTs `{"anchor": …}` for each anchor. A failure is logged: the next anchor covers what this one did."""
 
-    def __init__(self, url: str, audit: AuditLog, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+    def __init__(
+        self,
+        url: str,
+        audit: AuditLog,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        route: OutboundRoute = DIRECT,
+    ) -> None:
         self._url = url
         self._spawn = spawn
         self._loop = asyncio.get_running_loop()
         # The operator chose the address, so it may be private.
-        self._http: httpx.AsyncClient = create_client(allow_private=frozenset({urlsplit(url).hostname or ""}))
+        self._http: httpx.AsyncClient = create_client(
+            allow_private=frozenset({urlsplit(url).hostname or ""}), route=route
+        )
         audit.on_anchor(self._on_anchor)
 
     async def close(self) -> None:

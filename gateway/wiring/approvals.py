@@ -18,6 +18,7 @@ from gateway.state.approval_deliveries import ApprovalDeliveries
 from gateway.state.approval_rows import ApprovalRows
 from gateway.state.audit import AuditLog
 from gateway.state.database import Database
+from gateway.wiring.outbound import outbound_route
 
 log = logging.getLogger("gatehouse.approvals")
 
@@ -104,7 +105,7 @@ class ApprovalWiring:
 def _channels(settings: Settings, on_close: OnClose) -> dict[str, Channel]:
     channels: dict[str, Channel] = {}
     for name, each in settings.approvals.webhooks.items():
-        http = create_client(allow_private=each.allow_private, max_bytes=64 * 1024)
+        http = create_client(allow_private=each.allow_private, max_bytes=64 * 1024, route=outbound_route(settings))
         on_close(http.aclose)
         secret = each.secret.get_secret_value() if each.secret is not None else ""
         channels[f"webhook:{name}"] = WebhookChannel(each.url, secret, each.format, each.tenants, each.groups, http)

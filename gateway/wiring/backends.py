@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,8 @@ from gateway.catalogue.catalogue import McpEndpointConfig
 from gateway.catalogue.list_format import ToolPresentation
 from gateway.contract import Backend, Call, Json, Manifest, ModuleRoute
 from gateway.edge.module_routes import find_route_problem
-from gateway.errors import Fault
+from gateway.errors import Fault, Kind
+from gateway.outbound import DIRECT, OutboundRoute
 from gateway.outbound import create_client as outbound_client
 from gateway.settings import (
     BackendEntry,
@@ -25,11 +27,12 @@ from gateway.settings import (
     Settings,
     UrlBackend,
 )
+from gateway.upstream.account_access import AccountAccess
 from gateway.upstream.bulkhead import Capacity
 from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.upstream.host import HostServices
 from gateway.upstream.http.credentials import ClientCredentials, ClientCredentialsGrant
-from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head
+from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head, load_tls
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.module_loader import apply_overrides, import_backend, import_manifest, load_module
 from gateway.upstream.remote import RemoteBackend
@@ -52,6 +55,8 @@ def remote_backend(
     info: Json,
     max_bytes: int,
     orphan_reaper: OrphanReaper,
+    accounts: AccountAccess | None = None,
+    route: OutboundRoute = DIRECT,
 ) -> RemoteBackend:
     """Build a backend with a url, an API or a command. Raises `LoadError` for an entry that cannot be served."""
     capacity = Capacity(entry.max_calls, entry.per_tenant, entry.max_waiting)
@@ -75,9 +80,12 @@ def remote_backend(
             max_bytes=max_bytes,
             info=info,
             capacity=capacity,
-            credential=_credential(namespace, entry),
+            credential=_credential(namespace, entry, route),
+            route=route,
+            ca_file=entry.ca_file,
         )
-    return RemoteBackend(namespace, manifest, _http_transport(namespace, entry, info, max_bytes), info, capacity)
+    transport = _http_transport(namespace, entry, info, max_bytes, accounts, route)
+    return RemoteBackend(namespace, manifest, transport, info, capacity, accounts=accounts)
 
 
 def _filter(patterns: OperationPatterns) -> "OperationFilter":
@@ -96,9 +104,12 @@ def check_remote(namespace: str, entry: RemoteEntry) -> None:
             parse_document_url(namespace, entry.document_url, allow_private=entry.allow_private)
     elif isinstance(entry, UrlBackend):
         build_request_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
-    oauth = None if isinstance(entry, CommandBackend) else entry.oauth
-    if oauth is not None and oauth.client_key is not None:
-        _load_client_key(namespace, oauth.client_id, oauth.client_key)
+    if isinstance(entry, CommandBackend):
+        return
+    if entry.ca_file is not None:
+        load_tls(namespace, DIRECT, entry.ca_file)
+    if entry.oauth is not None and entry.oauth.client_key is not None:
+        _load_client_key(namespace, entry.oauth.client_id, entry.oauth.client_key)
 
 
 def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, orphan_reaper: OrphanReaper) -> StdioTransport:
@@ -114,7 +125,14 @@ def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, orphan_r
     return StdioTransport(program, entry.isolation, info, entry.max_processes)
 
 
-def _http_transport(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpTransport:
+def _http_transport(
+    namespace: str,
+    entry: UrlBackend,
+    info: Json,
+    max_bytes: int,
+    accounts: AccountAccess | None,
+    route: OutboundRoute,
+) -> HttpTransport:
     return build_http_transport(
         namespace,
         entry.url,
@@ -123,7 +141,10 @@ def _http_transport(namespace: str, entry: UrlBackend, info: Json, max_bytes: in
         allow_private=entry.allow_private,
         max_bytes=max_bytes,
         info=info,
-        credential=_credential(namespace, entry),
+        credential=_credential(namespace, entry, route),
+        accounts=accounts,
+        route=route,
+        ca_file=entry.ca_file,
     )
 
 
@@ -131,23 +152,40 @@ def _headers(entry: UrlBackend | OpenApiBackend) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in entry.headers.items()}
 
 
-def _credential(namespace: str, entry: UrlBackend | OpenApiBackend) -> ClientCredentials | None:
+def _credential(namespace: str, entry: UrlBackend | OpenApiBackend, route: OutboundRoute) -> ClientCredentials | None:
     oauth = entry.oauth
     if oauth is None:
         return None
+    assertion = None
+    if oauth.client_key is not None:
+        assertion = _load_client_key(namespace, oauth.client_id, oauth.client_key).sign_assertion
+    identity = partial(_read_identity_token, namespace, oauth.assertion_file)
+    if oauth.assertion_file is not None and oauth.assertion_use == "client":
+        assertion = identity
     grant = ClientCredentialsGrant(
         client_id=oauth.client_id,
         client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
-        assertion=None
-        if oauth.client_key is None
-        else _load_client_key(namespace, oauth.client_id, oauth.client_key).sign_assertion,
+        assertion=assertion,
+        jwt_bearer=identity if oauth.assertion_file is not None and oauth.assertion_use == "grant" else None,
         token_url=oauth.token_url,
         issuer=oauth.issuer,
         scope=oauth.scope,
         resource=entry.url if oauth.resource is None else oauth.resource or None,
         method=oauth.method,
     )
-    return ClientCredentials(namespace, grant, outbound_client(allow_private=entry.allow_private))
+    tls = load_tls(namespace, route, entry.ca_file)
+    return ClientCredentials(
+        namespace, grant, outbound_client(allow_private=entry.allow_private, route=route, verify=tls)
+    )
+
+
+def _read_identity_token(namespace: str, file: Path | None, audience: str = "") -> str:
+    """Read at each use: the platform replaces the file before the token expires. Its audience is configured there."""
+    assert file is not None
+    try:
+        return file.read_text("utf-8").strip()
+    except OSError as exc:
+        raise Fault(Kind.UNAVAILABLE, f"The identity token for {namespace} cannot be read.") from exc
 
 
 def _load_client_key(namespace: str, client_id: str, key: SecretStr) -> ClientKey:
@@ -238,7 +276,17 @@ class BackendSwap:
 class ServedBackends:
     """The backends that are served now."""
 
-    def __init__(self, settings: Settings, services: HostServices, info: Json) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        services: HostServices,
+        info: Json,
+        accounts: Callable[[str, UrlBackend], AccountAccess | None] = lambda namespace, entry: None,
+        route: OutboundRoute = DIRECT,
+    ) -> None:
+        """`accounts` opens the accounts of a backend that has them."""
+        self._accounts = accounts
+        self._route = route
         self._settings = settings
         self._services = services
         self._info = info
@@ -292,6 +340,8 @@ class ServedBackends:
             info=self._info,
             max_bytes=self._settings.calls.max_result_bytes,
             orphan_reaper=self._orphan_reaper,
+            accounts=self._accounts(namespace, entry) if isinstance(entry, UrlBackend) else None,
+            route=self._route,
         )
 
 

@@ -17,11 +17,13 @@ from gateway.console.session import ENTRY_SCOPES, SCOPE, ConsoleSignIn, Form, Si
 from gateway.contract import Caller, Json, Route
 from gateway.errors import Fault, Kind
 from gateway.outbound import create_client as outbound_client
-from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
+from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.settings import Settings
 from gateway.telemetry.trace_store import FILE
-from gateway.wiring.identity import CONSOLE_CLIENT_ID, Identity
+from gateway.wiring.identity import ACCOUNT_SCOPES, CONSOLE_CLIENT_ID, Identity
 from gateway.wiring.operator_api import OperatorCallHistory
+from gateway.wiring.outbound import outbound_route
+from gateway.wiring.sealed_cookies import SealedCookies
 
 log = logging.getLogger("gatehouse.console")
 
@@ -77,7 +79,7 @@ def open_console(
     )
     url = settings.server.operators_url(public_url)
     sign_in = ConsoleSignIn(
-        authority=_authority(settings, public_url, dependencies.identity),
+        authority=sign_in_authority(settings, public_url, dependencies.identity, CONSOLE_CLIENT_ID),
         anonymous=_ANONYMOUS,
         cookie_seal=SealedCookies(dependencies.seal),
         verify_token=dependencies.identity.credentials.verify,
@@ -88,33 +90,20 @@ def open_console(
     return ConsoleRoutes(sources, sign_in, url, host_allowed, ops_port_only=settings.server.ops_port is not None)
 
 
-class SealedCookies:
-    """Implements `gateway.console.session.CookieSeal` with the keys of the session ids."""
-
-    def __init__(self, seal: TokenSeal) -> None:
-        self._seal = seal
-
-    def seal(self, purpose: str, payload: bytes) -> str:
-        return self._seal.seal(purpose, payload)
-
-    def open(self, purpose: str, text: str) -> bytes | None:
-        try:
-            return self._seal.open(purpose, text)
-        except InvalidSeal:
-            return None
-
-
-def _authority(settings: Settings, public_url: str, identity: Identity) -> SignInAuthority | None:
+def sign_in_authority(
+    settings: Settings, public_url: str, identity: Identity, client_id: str
+) -> SignInAuthority | None:
+    """The authorization server at which browsers sign in. `client_id` is the client at the embedded one."""
     match settings.auth.mode:
         case "none":
             return None
         case "embedded":
-            return _embedded_authority(public_url, identity)
+            return _embedded_authority(public_url, identity, client_id)
         case "external":
             return _ExternalAuthority(settings, public_url, identity).authority()
 
 
-def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
+def _embedded_authority(public_url: str, identity: Identity, client_id: str) -> SignInAuthority:
     """The embedded authorization server, called in this process; only the browser uses its URLs."""
     provider = identity.authorization_server
 
@@ -130,7 +119,8 @@ def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    return SignInAuthority(public_url, CONSOLE_CLIENT_ID, " ".join(ENTRY_SCOPES), authorize, exchange, leave)
+    scopes = ENTRY_SCOPES if client_id == CONSOLE_CLIENT_ID else ACCOUNT_SCOPES
+    return SignInAuthority(public_url, client_id, " ".join(scopes), authorize, exchange, leave)
 
 
 class _ExternalAuthority:
@@ -144,7 +134,9 @@ class _ExternalAuthority:
         self._plain = entry.allow_private
         self._console = settings.console
         self._identity = identity
-        self._http = outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0)
+        self._http = outbound_client(
+            allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0, route=outbound_route(settings)
+        )
         identity.on_close(self._http.aclose)
 
     def authority(self) -> SignInAuthority:

@@ -3,6 +3,8 @@
 import asyncio
 import hmac
 import logging
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -26,7 +28,7 @@ from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import LOCAL_OWNER, Users
 from gateway.contract import Caller, Json
-from gateway.contract.caller import ADMIN, APPROVE, SCOPES
+from gateway.contract.caller import ADMIN, APPROVE, DEFAULT_SCOPES, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
 from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
@@ -39,6 +41,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
 from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
+from gateway.wiring.outbound import outbound_route
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, Request
@@ -54,6 +57,11 @@ log = logging.getLogger("gatehouse.identity")
 
 CONSOLE_CLIENT_ID: Final = "gatehouse-console"
 """Client id of the console at the embedded authorization server."""
+ACCOUNTS_CLIENT_ID: Final = "gatehouse-accounts"
+"""Client id of the account pages there."""
+ACCOUNT_SCOPES: Final = (*DEFAULT_SCOPES, ADMIN)
+"""Scopes that the account pages ask for; none is required."""
+_MAX_KEPT_TOKENS: Final = 10_000
 """Tenant and user that the one-time code of a loopback gateway signs in."""
 
 
@@ -80,6 +88,7 @@ class Identity:
         self._windows = windows
         self._scopes = KnownScopes()
         self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN, APPROVE})
+        self._kept_tokens: OrderedDict[str, tuple[str, float]] | None = None
 
     @classmethod
     async def open(
@@ -119,7 +128,7 @@ class Identity:
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
-        self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
+        self._bearer = BearerAuthenticator(self._verify, leeway=LEEWAY, key_id=key_id)
         self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
         self.cached_caller: CachedCaller = self._bearer.cached
@@ -164,6 +173,30 @@ class Identity:
     async def is_valid(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
 
+    @property
+    def anonymous(self) -> Caller:
+        """The caller of every request with `auth.mode: none`."""
+        return self._anonymous
+
+    def keep_tokens(self) -> None:
+        """Keep the newest access token of each principal in memory, for `token_of`. Off unless a backend needs it."""
+        if self._kept_tokens is None:
+            self._kept_tokens = OrderedDict()
+
+    async def token_of(self, principal: str) -> str | None:
+        """The newest valid access token of an external issuer that this principal has used here."""
+        token, expires = (self._kept_tokens or {}).get(principal, (None, 0.0))
+        return token if time.time() < expires else None
+
+    async def _verify(self, text: str) -> Caller | None:
+        caller = await self.credentials.verify(text)
+        if self._kept_tokens is not None and caller is not None and caller.token and caller.expires is not None:
+            self._kept_tokens[caller.principal] = (text, caller.expires)
+            self._kept_tokens.move_to_end(caller.principal)
+            if len(self._kept_tokens) > _MAX_KEPT_TOKENS:
+                self._kept_tokens.popitem(last=False)
+        return caller
+
     def on_close(self, work: Callable[[], Awaitable[None]]) -> None:
         self._exit_stack.push_async_callback(work)
 
@@ -190,6 +223,7 @@ class Identity:
             signing_secret=load_secret(self._secrets, "signing"),
             pepper=load_secret(self._secrets, "pepper"),
             exit_stack=self._exit_stack,
+            route=outbound_route(self._settings),
         )
 
     # ---- for the plain routes, imported and built at the first request to one of them (`DeferredApp`) ----
@@ -234,6 +268,7 @@ class Identity:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         clients = RegisteredClients(self._database, pepper, self.revocations)
         own = console_client(self._settings.server.operators_url(self._public_url))
+        accounts = accounts_client(self._public_url)
         adapter = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
@@ -250,7 +285,7 @@ class Identity:
             default_scopes=auth.scopes,
             all_scopes=self._scopes,
             on_event=_log_revocation,
-            first_party_clients={CONSOLE_CLIENT_ID: own},
+            first_party_clients={CONSOLE_CLIENT_ID: own, ACCOUNTS_CLIENT_ID: accounts},
         )
         return AuthorizationServer(
             public_url=self._public_url,
@@ -270,7 +305,7 @@ class Identity:
             ),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
-            first_party_redirects=own.redirect_uris,
+            first_party_redirects=(*own.redirect_uris, *accounts.redirect_uris),
             describe_scope=self._scopes.describe,
             providers=None if self.providers is None else self.providers.sign_in,
             token_owner=adapter.refresh_tokens.find_owner,
@@ -309,7 +344,12 @@ class Identity:
         """Add the configured issuers to `issuers`; return the introspection of opaque tokens, if any issuer has it."""
         introspections: list[TokenIntrospection] = []
         for entry in self._settings.auth.issuers:
-            http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
+            http = outbound_client(
+                allow_private=entry.allow_private,
+                max_bytes=KEYS_BYTES,
+                timeout=5.0,
+                route=outbound_route(self._settings),
+            )
             self._exit_stack.push_async_callback(http.aclose)
             claims = ClaimMapping(
                 tenant=entry.tenant,
@@ -342,7 +382,13 @@ class Identity:
         private = frozenset(auth.client_document_private_hosts)
         # The client chooses the host name, and its name servers may be slow: resolve in a thread pool of its own.
         names = partial(self._thread_pool("names", 4, 16), resolve_blocking)
-        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=TIMEOUT_SECONDS, resolver=names)
+        http = outbound_client(
+            allow_private=private,
+            max_bytes=MAX_BYTES,
+            timeout=TIMEOUT_SECONDS,
+            resolver=names,
+            route=outbound_route(self._settings),
+        )
         self._exit_stack.push_async_callback(http.aclose)
         return ClientDocuments(http, auth.client_document_domains)
 
@@ -377,6 +423,20 @@ def console_client(url: str) -> "RegisteredClient":
         auth_method="none",
         grant_types=("authorization_code",),
         scopes=(ADMIN, APPROVE),
+        first_party=True,
+    )
+
+
+def accounts_client(url: str) -> "RegisteredClient":
+    from gateway.auth.server.clients import RegisteredClient
+
+    return RegisteredClient(
+        id=ACCOUNTS_CLIENT_ID,
+        name="Your accounts",
+        redirect_uris=(f"{url}/accounts/signed-in",),
+        auth_method="none",
+        grant_types=("authorization_code",),
+        scopes=ACCOUNT_SCOPES,
         first_party=True,
     )
 

@@ -17,6 +17,7 @@ from gateway.auth.providers.signin import ProviderSignIn
 from gateway.auth.scim.directory import ScimDirectory
 from gateway.auth.scim.tokens import ScimTokens
 from gateway.auth.users import Users
+from gateway.outbound import OutboundRoute
 from gateway.outbound import create_client as outbound_client
 from gateway.settings.auth import AuthSettings
 from gateway.settings.providers import ProviderSettings
@@ -69,11 +70,14 @@ def open_providers(
     signing_secret: bytes,
     pepper: bytes,
     exit_stack: AsyncExitStack,
+    route: OutboundRoute,
 ) -> OpenProviders:
     """Open the configured providers and start the background checks of their users."""
     providers: dict[str, IdentityProvider] = {}
     for name, entry in auth.providers.items():
-        http = outbound_client(allow_private=entry.allow_private, max_bytes=_MAX_BYTES, timeout=_TIMEOUT_SECONDS)
+        http = outbound_client(
+            allow_private=entry.allow_private, max_bytes=_MAX_BYTES, timeout=_TIMEOUT_SECONDS, route=route
+        )
         exit_stack.push_async_callback(http.aclose)
         kind = GithubProvider if entry.preset == "github" else OidcProvider
         providers[name] = kind(provider_config(name, entry), http, f"{public_url}/oauth/callback/{name}")

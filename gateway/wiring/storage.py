@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from gateway.outbound import create_client
+from gateway.outbound import DIRECT, OutboundRoute, create_client
 from gateway.settings import Settings
 from gateway.state.audit import AUDIT_SECRET, AuditLog
 from gateway.state.bus import MemoryBus, open_bus
@@ -34,7 +34,12 @@ class Storage:
     bus: "MemoryBus | RedisBus"
 
     @classmethod
-    async def open(cls, settings: Settings, on_close: Callable[[Callable[[], Awaitable[None]]], object]) -> "Storage":
+    async def open(
+        cls,
+        settings: Settings,
+        on_close: Callable[[Callable[[], Awaitable[None]]], object],
+        route: OutboundRoute = DIRECT,
+    ) -> "Storage":
         """Open all parts. Each registers its `close` as soon as it is open, because a later part may fail."""
         url = settings.database.url.get_secret_value() if settings.database.url is not None else None
         database = await Database.open(settings.data_dir, url)
@@ -50,7 +55,7 @@ class Storage:
         on_close(audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         on_close(stores.close)
-        http = create_client()
+        http = create_client(route=route)
         on_close(http.aclose)
         at = settings.bus.url.get_secret_value() if settings.bus.url is not None else None
         bus = await open_bus(at, settings.bus.prefix)

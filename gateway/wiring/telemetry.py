@@ -5,16 +5,19 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
 from gateway.contract.trace_position import Sampler
 from gateway.errors import Fault
+from gateway.outbound import DIRECT, OutboundRoute
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.settings import Settings
 from gateway.settings.telemetry import OtlpSettings
@@ -33,6 +36,7 @@ from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.upstream.peers.service import PeerService
 from gateway.wiring.backends import ServedBackends
 from gateway.wiring.endpoints import McpProtocol
+from gateway.wiring.outbound import outbound_route
 
 if TYPE_CHECKING:
     from gateway.telemetry.export import Exporter, LogSender
@@ -58,7 +62,7 @@ class TelemetryWiring:
         self._version = version
         self._otlp = telemetry.otlp
         self._audit: AuditLog | None = None
-        self._exporter = _exporter(telemetry.otlp, version)
+        self._exporter = _exporter(telemetry.otlp, version, outbound_route(settings))
         self._handlers: list[logging.Handler] = []
         sinks: list[SpanSink] = []
         if self._exporter is not None and self._exporter.takes_spans:
@@ -223,7 +227,7 @@ def _memory_metric() -> MetricFamily:
     return memory
 
 
-def _exporter(otlp: OtlpSettings, version: str) -> "Exporter | None":
+def _exporter(otlp: OtlpSettings, version: str, route: OutboundRoute) -> "Exporter | None":
     """Build the exporter, if a collector is configured or a plugin is installed."""
     plugins = find_plugins()
     if otlp.url is None and not plugins:
@@ -235,25 +239,40 @@ def _exporter(otlp: OtlpSettings, version: str) -> "Exporter | None":
         processors = load_plugins(plugins)
     except PluginError as exc:
         raise LoadError(f"telemetry: {exc}") from exc
-    exporters = _open_exporters(otlp, otlp.url) if otlp.url is not None else None
+    exporters = _open_exporters(otlp, otlp.url, route) if otlp.url is not None else None
     return Exporter(_sdk_records(version), exporters, processors, spans_to_collector=otlp.traces)
 
 
-def open_log_sender(otlp: OtlpSettings, url: str, version: str) -> "LogSender":
+def open_log_sender(otlp: OtlpSettings, url: str, version: str, route: OutboundRoute = DIRECT) -> "LogSender":
     """Open a connection for log records alone. Raises `LoadError` if an extra is missing."""
     from gateway.telemetry.export import LogSender
 
-    return LogSender(_sdk_records(version), _open_exporters(otlp, url))
+    return LogSender(_sdk_records(version), _open_exporters(otlp, url, route))
 
 
-def _open_exporters(otlp: OtlpSettings, url: str) -> "OtlpExporters":
+def _open_exporters(otlp: OtlpSettings, url: str, route: OutboundRoute) -> "OtlpExporters":
     from gateway.telemetry.otlp_exporters import open_exporters
 
     headers = {name: value.get_secret_value() for name, value in otlp.headers.items()}
     try:
-        return open_exporters(url, headers, otlp.timeout, otlp.protocol)
+        proxy, has_authorities = route.proxy_for(urlsplit(url).hostname or ""), route.ca_file is not None
+        return open_exporters(
+            url,
+            headers,
+            otlp.timeout,
+            otlp.protocol,
+            proxy=proxy.url if proxy is not None else None,
+            tls=route.tls() if has_authorities else None,
+            authorities=_authorities(route) if has_authorities else None,
+        )
     except ImportError as exc:
         raise LoadError("telemetry.otlp.protocol: gRPC needs the extra otlp-grpc of gatehouse-mcp") from exc
+
+
+def _authorities(route: OutboundRoute) -> bytes:
+    """The certificate authorities of the route as PEM, for gRPC, which takes no TLS context."""
+    certificates = route.tls().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode()
 
 
 def _sdk_records(version: str) -> "SdkRecords":

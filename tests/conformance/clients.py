@@ -23,9 +23,27 @@ _NEWEST: Final = "2026-07-28"
 _CONCURRENCY: Final = 2
 
 _CALL_SERVED: Final = frozenset({"valid-bearer-token"})
+_PROOFS: Final = frozenset(
+    {
+        "sep-1932-client-token-request-proof",
+        "sep-1932-client-dpop-auth-scheme",
+        "sep-1932-client-fresh-proof",
+    }
+)
+_GATEWAY_SCENARIOS: Final = (
+    "auth/client-credentials-",
+    "auth/dpop",
+    "auth/enterprise-managed-authorization",
+    "auth/wif-jwt-bearer",
+)
 _REQUIRED_CHECKS: Final[Mapping[str, frozenset[str]]] = {
     "auth/client-credentials-basic": _CALL_SERVED | {"client-credentials-basic-auth"},
     "auth/client-credentials-jwt": _CALL_SERVED | {"client-credentials-jwt-verified"},
+    "auth/dpop": _PROOFS,
+    "auth/dpop-nonce": _PROOFS | {"sep-1932-client-as-nonce", "sep-1932-client-rs-nonce"},
+    "auth/enterprise-managed-authorization": _CALL_SERVED
+    | {"complete-flow-token-exchange", "complete-flow-jwt-bearer"},
+    "auth/wif-jwt-bearer": _CALL_SERVED | {"wif-assertion-verified"},
     "auth/scope-retry-limit": frozenset({"scope-retry-limit"}),
     "auth/resource-mismatch": frozenset({"resource-mismatch-rejected"}),
     "auth/iss-supported-missing": frozenset({"sep-2468-client-reject-missing-iss"}),
@@ -47,8 +65,8 @@ class ScenarioRun:
 
     @property
     def client(self) -> str:
-        """The client under test: `gateway` for client credentials, `stdio` for user sign-in."""
-        return "gateway" if self.scenario.startswith("auth/client-credentials-") else "stdio"
+        """The client under test: `gateway` for its own credentials and users' accounts, `stdio` for user sign-in."""
+        return "gateway" if self.scenario.startswith(_GATEWAY_SCENARIOS) else "stdio"
 
     @property
     def required_checks(self) -> frozenset[str]:
@@ -68,7 +86,7 @@ _MODULES: Final = {"gateway": "tests.conformance.gateway_under_test", "stdio": "
 async def run_client_scenarios(folder: Path, only: Collection[str] = ()) -> list[str]:
     """Run all scenarios, or only those in `only`, print a table, and return the failures."""
     listed = parse_scenarios(await _run_suite("list"))
-    reasons: dict[str, str] = yaml.safe_load(NOT_APPLICABLE.read_text())
+    reasons: dict[str, str] = yaml.safe_load(NOT_APPLICABLE.read_text()) or {}
     runs = [run for run in listed if run.scenario in (only or {run.scenario} - reasons.keys())]
     semaphore = asyncio.Semaphore(_CONCURRENCY)
     outcomes = await asyncio.gather(

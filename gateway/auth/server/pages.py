@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from gateway.auth.server.clients import RegisteredClient
 from gateway.auth.server.redirect_uris import display_host, form_action_source, is_loopback
+from gateway.contract.caller import ADMIN, APPROVE
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--page:#f6f8fa;--card:#fff;--go:#1f6f43}
@@ -82,7 +83,10 @@ def sign_in_page(
     if passwords:
         forms.append(_password_form(csrf, name, autofocus=not codes))
     alert = f'<p class="bad" role="alert">{escape(error)}</p>' if error else ""
-    purpose = "is for operators of this gateway." if client.first_party else "requests access to your tools."
+    purpose = "requests access to your tools."
+    if client.first_party:
+        is_console = set(client.scopes) <= {ADMIN, APPROVE}
+        purpose = "is for operators of this gateway." if is_console else "is a page of this gateway."
     body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {purpose}</p>{alert}{'<hr>'.join(forms)}"
     return HtmlPage(_page("Sign in", body), ("'self'",))
 

@@ -16,6 +16,7 @@ from gateway.contract import Json
 from gateway.errors import Fault
 from gateway.outbound import create_client as outbound_client
 from gateway.settings import Settings
+from gateway.wiring.outbound import outbound_route
 
 _SECONDS: Final = 5.0
 
@@ -23,7 +24,9 @@ _SECONDS: Final = 5.0
 async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
     for position, entry in enumerate(settings.auth.issuers):
         part = f"auth.issuers.{position}"
-        async with outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
+        async with outbound_client(
+            allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS, route=outbound_route(settings)
+        ) as http:
             async for finding in _issuer(part, entry.issuer, http):
                 yield finding
         for finding in _unknown_tenants(part, entry.possible_tenants, settings):
@@ -33,7 +36,10 @@ async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
         # GitHub has no discovery document, and that of several Entra directories names a placeholder.
         if provider.preset != "github" and not provider.is_multi_tenant:
             private = provider.allow_private
-            async with outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
+            route = outbound_route(settings)
+            async with outbound_client(
+                allow_private=private, max_bytes=MAX_BYTES, timeout=_SECONDS, route=route
+            ) as http:
                 async for finding in _issuer(part, provider.effective_issuer, http):
                     yield finding
         for finding in _unknown_tenants(part, frozenset(rule.tenant for rule in provider.rules), settings):

@@ -37,7 +37,7 @@ class AdminAuthorization:
         try:
             body = msgspec.json.encode(await answer(await self._operator(request)))
         except Fault as fault:
-            return _error_response(fault)
+            return error_response(fault)
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
     async def check(self, request: Request) -> Response | None:
@@ -45,7 +45,7 @@ class AdminAuthorization:
         try:
             await self._operator(request)
         except Fault as fault:
-            return _error_response(fault)
+            return error_response(fault)
         return None
 
     async def _operator(self, request: Request) -> Caller:
@@ -64,7 +64,8 @@ class AdminAuthorization:
         return caller
 
 
-def _error_response(fault: Fault) -> Response:
+def error_response(fault: Fault) -> Response:
+    """Render a fault as JSON."""
     headers, body = render_fault(fault)
     response = Response(body, TABLE[fault.kind].http)
     response.raw_headers = headers

@@ -22,7 +22,12 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 
 _FRAMING_HEADERS: Final = ("content-length", "transfer-encoding")
 """They define where a body ends; without either, the body ends with the connection."""
-_READ_HEADERS: Final = ("content-type", "content-encoding", "mcp-session-id", "retry-after", *_FRAMING_HEADERS)
+_CHALLENGE_HEADERS: Final = ("www-authenticate", "dpop-nonce")
+_READ_HEADERS: Final = (
+    *("content-type", "content-encoding", "mcp-session-id", "retry-after"),
+    *_CHALLENGE_HEADERS,
+    *_FRAMING_HEADERS,
+)
 _HEADER_NAMES: Final = {name.encode(): name for name in _READ_HEADERS}
 """The response headers that are kept; all others are dropped."""
 _NO_PROGRESS: Final = (0, 0)

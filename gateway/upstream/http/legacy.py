@@ -134,7 +134,7 @@ class LegacyHttp:
         session = self._sessions.get(session_key)
         if session is None:
             session = self._sessions[session_key] = UpstreamSession(
-                self._read_stream, accepts_requests=bool(capability_names(capabilities))
+                self._read_stream, accepts_requests=bool(capability_names(capabilities)), owner=session_key[0]
             )
         self._sessions.move_to_end(session_key)
         if session.initialize_result is None:
@@ -169,7 +169,7 @@ class LegacyHttp:
         session.stream.close()
         if session.id is not None and not session.has_tasks:
             with suppress(Fault):
-                (await self._target.send_without_body("DELETE", session.headers)).release()
+                (await self._target.send_without_body("DELETE", session.headers, session.owner)).release()
 
     async def _open(self, session: UpstreamSession, capabilities: Json) -> None:
         params: Json = {
@@ -178,7 +178,8 @@ class LegacyHttp:
             "clientInfo": self._info,
         }
         id = next(self._ids)
-        leased = await self._post(b"", {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
+        message: Json = {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params}
+        leased = await self._post(b"", message, session.owner)
         try:
             if leased.response.status in _NOT_STREAMABLE:
                 raise EraNotSupported(self._name, leased.response.status)
@@ -203,7 +204,7 @@ class LegacyHttp:
         leased: LeasedConnection | None = None
         session.active_requests += 1
         try:
-            leased = await self._post(session.headers + headers, message)
+            leased = await self._post(session.headers + headers, message, session.owner)
             if leased.response.status == 404 and session.id is not None:
                 raise SessionForgotten(self._name, session)
             if leased.response.body is not None:
@@ -238,7 +239,7 @@ class LegacyHttp:
         while interruption.last_id:
             await asyncio.sleep((interruption.retry_ms or RETRY_MS) / 1000)
             headers = b"%blast-event-id: %b\r\n" % (session.headers, interruption.last_id.encode())
-            leased = await self._target.send_without_body("GET", headers)
+            leased = await self._target.send_without_body("GET", headers, session.owner)
             try:
                 if leased.response.status != 200:
                     break
@@ -291,7 +292,7 @@ class LegacyHttp:
         async def reply(response: Json) -> None:
             await self._post_message(session, response)
 
-        leased = await self._target.send_without_body("GET", session.headers)
+        leased = await self._target.send_without_body("GET", session.headers, session.owner)
         try:
             if leased.response.status == 404 and session.id is not None:
                 raise SessionForgotten(self._name, session)
@@ -302,14 +303,15 @@ class LegacyHttp:
         finally:
             leased.release()
 
-    def _post(self, headers: bytes, message: Json) -> Awaitable[LeasedConnection]:
-        return self._target.post(headers, _encode(message), idempotent=message.get("method") != "tools/call")
+    def _post(self, headers: bytes, message: Json, owner: str) -> Awaitable[LeasedConnection]:
+        idempotent = message.get("method") != "tools/call"
+        return self._target.post(headers, _encode(message), idempotent=idempotent, owner=owner)
 
     async def _post_message(self, session: UpstreamSession, message: Json) -> None:
         """Post a notification or a response; the server replies with a status only."""
         try:
             async with asyncio.timeout(POST_SECONDS):
-                leased = await self._post(session.headers, message)
+                leased = await self._post(session.headers, message, session.owner)
         except TimeoutError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} did not accept a message within {POST_SECONDS:g} s.") from exc
         try:

@@ -37,8 +37,12 @@ class ModernHttp:
         handler: MessageHandler,
         headers: bytes = b"",
         header_schema: Json | None = None,
+        owner: str = "",
     ) -> Json:
-        """Send a request and return its result. `params` contain the envelope; `headers` are additional lines."""
+        """Send a request and return its result. `params` contain the envelope; `headers` are additional lines.
+
+        `owner` is the principal whose account the request uses.
+        """
         id = next(self._ids)
         handler.on_sent(id, MODERN, None)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -50,7 +54,7 @@ class ModernHttp:
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
             headers += encode_headers(mirrored.items())
-        leased = await self._target.post(headers, body, idempotent=method != "tools/call")
+        leased = await self._target.post(headers, body, idempotent=method != "tools/call", owner=owner)
         try:
             if leased.response.body is not None:
                 return parse_result(self._name, leased.response, id)

@@ -9,7 +9,8 @@ from typing import Final
 from weakref import WeakSet
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import OutboundTarget, Resolver, resolve
+from gateway.outbound import DIRECT, OutboundRoute, OutboundTarget, Proxy, Resolver, resolve, system_resolver
+from gateway.outbound.route import check_proxied_host, open_tunnel_socket
 from gateway.upstream.breaker import ConnectionFailed
 from gateway.upstream.http.connection import NoResponse, UpstreamConnection, UpstreamResponse
 
@@ -51,13 +52,15 @@ class ConnectionPool:
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        route: OutboundRoute = DIRECT,
     ) -> None:
-        self._name = name
+        self.name = name
         self._target = target
         self._max_bytes = max_bytes
         self._resolver = resolver
         self._tls = tls
         self._idle_seconds = idle_seconds
+        self._proxy = route.proxy_for(target.host)
         self._idle: list[UpstreamConnection] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -89,7 +92,7 @@ class ConnectionPool:
                 connection.abort()
                 raise
         if self.guarded and not idempotent and not self.has_open and not COMPARED.get():
-            raise ServerReconnected(self._name)
+            raise ServerReconnected(self.name)
         connection = await self._connect()
         try:
             return LeasedConnection(self, connection, await connection.send(request))
@@ -140,6 +143,8 @@ class ConnectionPool:
     async def _connect(self) -> UpstreamConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
+                if self._proxy is not None:
+                    return await self._connect_through(self._proxy)
                 addresses = (await resolve(self._target, self._resolver))[:_MAX_ADDRESSES]
                 for index, address in enumerate(addresses):
                     try:
@@ -148,8 +153,19 @@ class ConnectionPool:
                         if index == len(addresses) - 1:
                             raise
         except (OSError, TimeoutError) as exc:
-            raise ConnectionFailed(f"{self._name} cannot be reached.") from exc
+            raise ConnectionFailed(f"{self.name} cannot be reached.") from exc
         raise AssertionError
+
+    async def _connect_through(self, proxy: Proxy) -> UpstreamConnection:
+        target, loop = self._target, asyncio.get_running_loop()
+        await check_proxied_host(target.host, target.port, target.is_trusted, self._resolver or system_resolver)
+        _, connection = await loop.create_connection(
+            lambda: UpstreamConnection(self.name, self._max_bytes),
+            sock=await open_tunnel_socket(proxy, target.host, target.port),
+            ssl=self._tls,
+            server_hostname=target.host if self._tls else None,
+        )
+        return self._count(connection)
 
     def _count(self, connection: UpstreamConnection) -> UpstreamConnection:
         if not self.has_open:
@@ -161,7 +177,7 @@ class ConnectionPool:
         target, loop = self._target, asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS / attempts_left):
             transport, connection = await loop.create_connection(
-                lambda: UpstreamConnection(self._name, self._max_bytes),
+                lambda: UpstreamConnection(self.name, self._max_bytes),
                 address,
                 target.port,
                 ssl=self._tls,
@@ -173,7 +189,7 @@ class ConnectionPool:
         return connection
 
     def _no_response_fault(self) -> Fault:
-        return ConnectionFailed(f"{self._name} closed the connection without a response.")
+        return ConnectionFailed(f"{self.name} closed the connection without a response.")
 
 
 def _is_fresh(connection: UpstreamConnection) -> bool:

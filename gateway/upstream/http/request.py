@@ -45,6 +45,7 @@ class RequestHead:
         if invalid := [line.partition(":")[0] for line in lines if not _VALID_LINE(line)]:
             raise ValueError(f"the header {invalid[0]!r} is invalid")
         self._target = target
+        self.path = target.path
         self._fixed = fixed
         self._accept = accept
         fixed_lines = "\r\n".join(lines)

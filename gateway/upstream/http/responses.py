@@ -9,6 +9,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.sse import EventTooLarge, SseParser
 from gateway.upstream.conversation import MessageHandler
+from gateway.upstream.health import UpstreamCredentialRejected
 from gateway.upstream.http.connection import UpstreamResponse
 
 Reply = Callable[[Json], Awaitable[None]]
@@ -94,7 +95,7 @@ def status_fault(name: str, response: UpstreamResponse) -> Fault:
     """The fault for a response with an error status and no JSON-RPC message."""
     status = response.status
     if status in (401, 403):
-        return Fault(Kind.UNAVAILABLE, f"{name} rejected the gateway's credential.", retryable=False)
+        return UpstreamCredentialRejected(name)
     if status == 429:
         after = response.headers.get("retry-after", "")
         wait = float(after) if after.isdigit() else 1.0

@@ -132,8 +132,11 @@ class UpstreamSession:
         read_stream: "Callable[[UpstreamSession, MessageHandler, asyncio.Event], Awaitable[None]]",
         *,
         accepts_requests: bool,
+        owner: str = "",
     ) -> None:
         self.accepts_requests = accepts_requests
+        self.owner = owner
+        """The principal whose account every request of this session uses."""
         self.stream = SessionStream(partial(read_stream, self))
         self.subscribed = SubscribedResources()
         self.id: str | None = None

@@ -5,14 +5,17 @@ import ssl
 from collections.abc import Awaitable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from gateway.contract import Call, Caller, ClientProfile, DefinitionGuard, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.outbound import OutboundTarget, parse_target
+from gateway.outbound import DIRECT, OutboundRoute, OutboundTarget, parse_target
+from gateway.upstream.account_access import AccountAccess
 from gateway.upstream.concurrency import SingleFlight
 from gateway.upstream.conversation import LISTING_CAPABILITIES, MessageHandler, NullMessageHandler, capability_names
 from gateway.upstream.health import LoadError
+from gateway.upstream.http.account_lists import AccountLists
 from gateway.upstream.http.legacy import EraNotSupported, LegacyHttp
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.pool import COMPARED, ConnectionPool, ServerReconnected
@@ -58,6 +61,7 @@ class HttpTransport:
         sse: LegacyTransport,
         info: Json,
         address: tuple[str, int] | None = None,
+        accounts: AccountAccess | None = None,
     ) -> None:
         self._name = name
         self.address = address
@@ -67,14 +71,14 @@ class HttpTransport:
         self._sse = sse
         self._handshake = streamable or sse
         self._info = info
-        self._probe_once = SingleFlight(self._probe_with_timeout)
+        self._has_accounts = accounts is not None
+        self._probe_once = SingleFlight(partial(self._probe_with_timeout, ""))
         self._compare_once = SingleFlight(self._compare)
         self._compared_epoch = -1
         self._guard: DefinitionGuard | None = None
         self.known_eras: frozenset[Era] | None = None
-
-    isolated = None
-    """All principals share one server, with the gateway's own credential."""
+        self.isolated = AccountLists(self, accounts) if accounts is not None else None
+        """With accounts, each principal has sessions and lists of its own. Without, all share the gateway's."""
 
     def guard_definitions(self, guard: DefinitionGuard) -> None:
         self._guard = guard
@@ -85,29 +89,35 @@ class HttpTransport:
         return "sse" if self._handshake is self._sse else "http"
 
     def failure_domain(self, call: Call) -> Hashable:
-        return None
+        # What an account may do differs between principals, so their failures must not reject each other's calls.
+        return call.caller.principal if self._has_accounts else None
 
-    async def eras(self) -> frozenset[Era]:
-        return self.known_eras if self.known_eras is not None else await self._probe_once()
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
+        """The eras that the server supports. With accounts, a server may answer only requests of an account."""
+        if self.known_eras is not None:
+            return self.known_eras
+        if self._has_accounts and caller is not None:
+            return await self._probe_with_timeout(caller.principal)
+        return await self._probe_once()
 
     def invalidate_eras(self) -> None:
         self.known_eras = None
 
-    async def _probe_with_timeout(self) -> frozenset[Era]:
+    async def _probe_with_timeout(self, owner: str) -> frozenset[Era]:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                self.known_eras = found = await self._probe()
+                self.known_eras = found = await self._probe((owner, _NO_CAPABILITIES))
         except TimeoutError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} did not respond within {PROBE_SECONDS:g} s.") from exc
         return found
 
-    async def _probe(self) -> frozenset[Era]:
+    async def _probe(self, session_key: SessionKey) -> frozenset[Era]:
         found: set[Era] = set()
         if self._streamable is None:
             await self._sse.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
             return frozenset({"handshake"})
         try:
-            if speaks_modern(await self._request_modern("server/discover", {})):
+            if speaks_modern(await self._request_modern("server/discover", {}, session_key[0])):
                 found.add("modern")
         except ForeignError:
             pass
@@ -116,19 +126,21 @@ class HttpTransport:
             if fault.kind is not Kind.UNAVAILABLE:
                 raise
         try:
-            await self._initialize(self._streamable)
+            await self._initialize(self._streamable, session_key)
             found.add("handshake")
         except (Fault, ForeignError):
             if not found:
                 raise
         return frozenset(found)
 
-    async def _initialize(self, streamable: LegacyTransport) -> None:
+    async def _initialize(self, streamable: LegacyTransport, session_key: SessionKey) -> None:
         """Initialize by POST, and with the SSE transport if the server does not support that."""
         try:
-            await streamable.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
+            await streamable.initialize(session_key, LISTING_CAPABILITIES)
             self._handshake = streamable
         except EraNotSupported as error:
+            if self._has_accounts:
+                raise  # the SSE transport does not send the credentials of accounts
             try:
                 await self._sse.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
                 self._handshake = self._sse
@@ -139,19 +151,31 @@ class HttpTransport:
         await self._probe_once()
 
     async def discover(self) -> Json:
-        if "modern" in await self.eras():
-            return await self._request_modern("server/discover", {})
-        return await self._handshake.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
+        return await self.discover_for(None)
 
     async def request(self, method: str, params: Json) -> Json:
-        if "modern" in await self.eras():
-            return await self._request_modern(method, params)
+        return await self.request_for(None, method, params)
+
+    async def discover_for(self, caller: Caller | None) -> Json:
+        """As `discover`, with the account of this caller."""
+        owner = caller.principal if caller is not None else ""
+        if "modern" in await self.eras(caller):
+            return await self._request_modern("server/discover", {}, owner)
+        return await self._handshake.initialize((owner, _NO_CAPABILITIES), LISTING_CAPABILITIES)
+
+    async def request_for(self, caller: Caller | None, method: str, params: Json) -> Json:
+        """As `request`, with the account of this caller."""
+        owner = caller.principal if caller is not None else ""
+        if "modern" in await self.eras(caller):
+            return await self._request_modern(method, params, owner)
+        session_key: SessionKey = (owner, _NO_CAPABILITIES)
         return await self._handshake.request(
-            LegacyRequest(_GATEWAY_SESSION, LISTING_CAPABILITIES, method, params, _NULL_HANDLER)
+            LegacyRequest(session_key, LISTING_CAPABILITIES, method, params, _NULL_HANDLER)
         )
 
-    async def _request_modern(self, method: str, params: Json) -> Json:
-        return await self._modern.request(method, {**params, "_meta": gateway_meta(self._info)}, _NULL_HANDLER)
+    async def _request_modern(self, method: str, params: Json, owner: str) -> Json:
+        meta = {**params, "_meta": gateway_meta(self._info)}
+        return await self._modern.request(method, meta, _NULL_HANDLER, owner=owner)
 
     def send(
         self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]
@@ -195,7 +219,8 @@ class HttpTransport:
         headers = _trace_headers(call.id, trace)
         if era == "modern":
             schema = call.route.header_schema if call.route else None
-            return self._modern.request(call.method, params, handler, headers, schema)
+            owner = call.caller.principal if self._has_accounts else ""
+            return self._modern.request(call.method, params, handler, headers, schema, owner)
         capabilities = call.client.capabilities
         session_key: SessionKey = (
             call.caller.principal,
@@ -236,8 +261,9 @@ class HttpTransport:
     async def subscribe(
         self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
     ) -> None:
-        if era_for(client, await self.eras()) == "modern":
-            await self._modern.request("subscriptions/listen", listen_params(self._info, uris), listener)
+        if era_for(client, await self.eras(caller)) == "modern":
+            owner = caller.principal if self._has_accounts else ""
+            await self._modern.request("subscriptions/listen", listen_params(self._info, uris), listener, owner=owner)
         else:
             session_key: SessionKey = (caller.principal, capability_names(client.capabilities))
             await self._handshake.subscribe(session_key, client.capabilities, uris, listener)
@@ -279,11 +305,15 @@ def build_http_transport(
     max_bytes: int,
     info: Json,
     credential: UpstreamCredential | None = None,
+    accounts: AccountAccess | None = None,
+    route: OutboundRoute = DIRECT,
+    ca_file: Path | None = None,
 ) -> HttpTransport:
-    """Create the transport of a `backends:` entry. Raises `LoadError` for an invalid URL or header."""
+    """Create the transport of a `backends:` entry. Raises `LoadError` for an invalid URL, header or CA file."""
     destination, head = build_request_head(namespace, url, headers, allow_private=allow_private)
-    tls = ssl.create_default_context() if destination.scheme == "https" else None
-    target = HttpTarget(ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls), head, credential)
+    tls = load_tls(namespace, route, ca_file) if destination.scheme == "https" else None
+    pool = ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls, route=route)
+    target = HttpTarget(pool, head, credential, accounts.credential if accounts is not None else None)
     streamable = None if only_sse else LegacyHttp(namespace, target, max_bytes, info)
     sse = SseHttp(namespace, target, destination, max_bytes, info)
     return HttpTransport(
@@ -294,4 +324,12 @@ def build_http_transport(
         sse,
         info,
         (destination.host, destination.port),
+        accounts,
     )
+
+
+def load_tls(namespace: str, route: OutboundRoute, ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return route.tls(ca_file)
+    except (OSError, ssl.SSLError) as exc:
+        raise LoadError(f"backends.{namespace}.ca_file: it cannot be read as certificates in PEM format") from exc

@@ -2,21 +2,22 @@
 
 import logging
 import re
-import ssl
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gateway.contract import BackendLists, Call, Caller, ClientProfile, DefinitionGuard, Json, ListChange, Manifest
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.outbound import OutboundTarget, parse_target
+from gateway.outbound import DIRECT, OutboundRoute, OutboundTarget, parse_target
 from gateway.upstream.bulkhead import Capacity
 from gateway.upstream.conversation import METHOD_NOT_FOUND, MessageHandler
 from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.http.request import RequestHead, encode_headers
 from gateway.upstream.http.target import HttpTarget, UpstreamCredential
+from gateway.upstream.http.transport import load_tls
 from gateway.upstream.lists import ChangeListener
 from gateway.upstream.openapi.document import MAX_DOCUMENT_BYTES
 from gateway.upstream.openapi.operation import DIGEST_KEYWORD, Operation
@@ -74,7 +75,7 @@ class OpenApiTransport:
     def task_session(self, call: Call) -> str:
         return ""
 
-    async def eras(self) -> frozenset[Era]:
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
         return _ERAS
 
     def invalidate_eras(self) -> None:
@@ -205,10 +206,13 @@ def build_api_backend(
     info: Json,
     capacity: Capacity = Capacity(),
     credential: UpstreamCredential | None = None,
+    route: OutboundRoute = DIRECT,
+    ca_file: Path | None = None,
 ) -> ApiBackend:
     """Build the backend of a `backends:` entry; `document` is a path or a URL. Raises `LoadError`."""
     destination, head = build_api_head(namespace, url, headers, allow_private=allow_private)
-    target = _target(namespace, destination, head, max_bytes, credential)
+    connections = partial(_target, namespace, route=route, ca_file=ca_file)
+    target = connections(destination, head, max_bytes, credential)
     if isinstance(document, Path):
         source = FileSource(namespace, document)
     else:
@@ -216,7 +220,7 @@ def build_api_backend(
         # A credential is for the API alone, so it is sent only if the document is at the same origin.
         same = (origin.scheme, origin.host, origin.port) == (destination.scheme, destination.host, destination.port)
         document_head = head if same else RequestHead(origin, {}, accept=None)
-        pool_target = _target(namespace, origin, document_head, MAX_DOCUMENT_BYTES, credential if same else None)
+        pool_target = connections(origin, document_head, MAX_DOCUMENT_BYTES, credential if same else None)
         source = UrlSource(namespace, pool_target, origin.path)
     loader = ApiLoader(namespace, source, include, exclude, tuple(headers))
     transport = OpenApiTransport(
@@ -259,9 +263,13 @@ def _target(
     head: RequestHead,
     max_bytes: int,
     credential: UpstreamCredential | None,
+    *,
+    route: OutboundRoute,
+    ca_file: Path | None,
 ) -> HttpTarget:
-    tls = ssl.create_default_context() if destination.scheme == "https" else None
-    return HttpTarget(ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls), head, credential)
+    tls = load_tls(namespace, route, ca_file) if destination.scheme == "https" else None
+    pool = ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls, route=route)
+    return HttpTarget(pool, head, credential)
 
 
 def _is_listed(operation: Operation, call: Call) -> bool:

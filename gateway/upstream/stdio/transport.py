@@ -57,7 +57,7 @@ class StdioTransport:
     def guard_definitions(self, guard: DefinitionGuard) -> None:
         self._guard = guard
 
-    async def eras(self) -> frozenset[Era]:
+    async def eras(self, caller: Caller | None = None) -> frozenset[Era]:
         return self.known_eras if self.known_eras is not None else await self._probe_once()
 
     async def _probe(self) -> frozenset[Era]:

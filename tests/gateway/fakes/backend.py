@@ -1,6 +1,7 @@
 """A fake backend with configurable lists and answers, and a fake wire."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gateway.contract import (
@@ -34,6 +35,9 @@ class FakeWire:
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
         self.requests.append(requests)
         return {key: self._answers[request["method"]] for key, request in requests.items()}
+
+    def pause(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def end_response(self) -> None:
         self.response_ended = True

@@ -28,6 +28,9 @@ INSERTS = {
     " VALUES ('a:1', 'ended', '', 'yes', 9, 1)",
     "catalogue_pins": "INSERT INTO catalogue_pins (namespace, whose, tool, digest, parts, first_seen)"
     " VALUES ('git', 'shared', 't', 'd', '{}', 1)",
+    "accounts": "INSERT INTO accounts (tenant, principal, backend, id, kind, state, issuer, version, access, client,"
+    " scopes, connected_at)"
+    " VALUES ('a', 'a/user:b', 'git', 'git a/user:b', 'key', 'connected', '', 1, 'x', '{}', '', 1)",
 }
 UPDATES = {
     "tenants": "UPDATE tenants SET suspended = TRUE",
@@ -37,6 +40,7 @@ UPDATES = {
     "api_keys": "UPDATE api_keys SET revoked_at = 5",
     "session_facts": "UPDATE session_facts SET sequence = 2",
     "catalogue_pins": "UPDATE catalogue_pins SET accepted_at = 5",
+    "accounts": "UPDATE accounts SET state = 'reconnect'",
 }
 KEYS = {
     "tenants": "a",
@@ -45,6 +49,7 @@ KEYS = {
     "api_keys": "id1",
     "session_facts": "a:1",
     "catalogue_pins": "git",
+    "accounts": "git a/user:b",
 }
 
 
@@ -112,6 +117,7 @@ async def test_writes_to_other_tables_and_rollbacks_report_nothing(
         "INSERT INTO browser_sessions (digest, tenant, subject, expires_at) VALUES ('d', 'a', 's', 9)",
         INSERTS["api_keys"],
         "UPDATE api_keys SET last_used_at = 5",
+        "UPDATE accounts SET used_at = 5, lease_until = 6",
         INSERTS["catalogue_pins"],
     )
 

@@ -32,7 +32,7 @@ class FakeTransport:
         if self.probe_failure is not None:
             raise self.probe_failure
 
-    async def eras(self) -> frozenset[Era]:
+    async def eras(self, caller: object = None) -> frozenset[Era]:
         return frozenset({"modern"})
 
     def invalidate_eras(self) -> None:
