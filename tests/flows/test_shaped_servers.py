@@ -149,9 +149,10 @@ async def test_audit_sees_the_canonical_id_and_the_fixed_arguments(shaped: Runni
         await client.call_tool("tickets_create_issue", {"project": "SUP", "summary": "s"})
     await shaped.app.audit.flush()
     with closing(sqlite3.connect(tmp_path / "data" / "audit.db")) as database:
-        rows = database.execute("SELECT target, arguments_digest FROM audit WHERE method = 'tools/call'").fetchall()
-    assert [target for target, _ in rows] == ["tickets.create_issue"] * 2
-    assert len({digest for _, digest in rows}) == 1
+        query = "SELECT target, outcome, arguments_digest FROM audit WHERE method = 'tools/call'"
+        rows = database.execute(query).fetchall()
+    assert [target for target, outcome, _ in rows if outcome == "ok"] == ["tickets.create_issue"] * 2
+    assert len({digest for _, _, digest in rows}) == 1
 
 
 async def test_only_the_named_tenants_reach_a_server_or_a_backend(start: Start, era: str) -> None:
