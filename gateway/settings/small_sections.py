@@ -103,8 +103,8 @@ class AuditSettings(Section):
     durability: Literal["grouped", "intent", "strict"] = Field(
         default="intent",
         description="When records are committed: in groups, up to 50 ms after the response (grouped); those of calls "
-        "that may write (effect 2 and 3) also before they are sent (intent); in addition all before the response, and "
-        "flushed to the disk (strict). Remote tools count as writes unless `effects` of their backend says otherwise.",
+        "that may write (effect 2 and 3, so remote tools unless their effects say otherwise) also before they are sent "
+        "(intent); in addition all before the response, and flushed to the disk (strict).",
     )
     anchor_url: str | None = Field(
         default=None,

@@ -26,6 +26,9 @@ BUCKET_BOUNDS_US: Final = (
 )  # fmt: skip
 """Upper bounds of the duration histogram's buckets, in microseconds."""
 
+_RUNNING_SECONDS: Final = 60.0
+"""A call that was sent and has no end is taken as running for so long; later its outcome is unknown."""
+
 OutcomeClass = Literal["ok", "refused", "failed"]
 REFUSED: Final = ("denied", "approval_required", "rate_limited", "unauthenticated")
 _OK: Final = ("ok", "input_required")
@@ -164,6 +167,7 @@ class CallHistory:
             "slower": criteria.slower_us,
             "limit": criteria.limit,
             "maximum": MAX_RECORDS,
+            "running": time.time() - _RUNNING_SECONDS,
         }
         newest = _newest(criteria.tenant)
         sql = f"SELECT {_COLUMNS} FROM ({newest}) AS newest WHERE {_FILTER} ORDER BY at DESC LIMIT :limit"  # noqa: S608
@@ -173,7 +177,14 @@ class CallHistory:
         width = seconds / slots
         # Slots start at multiples of their width, so that repeated queries return the same slots.
         since = (time.time() // width + 1) * width - seconds
-        parameters = {"tenant": tenant, "since": since, "before": 1e18, "width": width, "maximum": MAX_RECORDS}
+        parameters = {
+            "tenant": tenant,
+            "since": since,
+            "before": 1e18,
+            "width": width,
+            "maximum": MAX_RECORDS,
+            "running": time.time() - _RUNNING_SECONDS,
+        }
         slot = "CAST((at - :since) / :width AS INTEGER)" if self._url is None else "floor((at - :since) / :width)::int"
         rows = self._read(_SLOTS.format(newest=_newest(tenant), slot=slot), parameters, tenant)
         tools = self._read(_TOOLS.format(newest=_newest(tenant)), parameters, tenant)
@@ -208,7 +219,8 @@ class CallHistory:
 
 def _newest(tenant: str | None) -> str:
     tenant_filter = "" if tenant is None else "tenant = :tenant AND "
-    period = f"{tenant_filter}at >= :since AND at < :before AND {WITHOUT_ENDED_INTENTS}"
+    ended = f"{WITHOUT_ENDED_INTENTS} AND (outcome <> '{INTENT}' OR at < :running)"
+    period = f"{tenant_filter}at >= :since AND at < :before AND {ended}"
     return f"SELECT {_LISTED} FROM audit WHERE {period} ORDER BY at DESC LIMIT :maximum"  # noqa: S608
 
 

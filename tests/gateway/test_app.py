@@ -21,7 +21,7 @@ from tests.gateway.fakes import until
 WriteModule = Callable[[str], str]
 ORDER = (
     *("trace", "audit", "limit", "resolve", "validate", "authorize", "approve"),
-    *("task", "guard", "deadline", "share", "intent", "dispatch"),
+    *("task", "guard", "deadline", "share", "dispatch"),
 )
 
 PLAIN = """

@@ -108,7 +108,7 @@ def test_architecture_shows_the_stages_in_their_order() -> None:
     drawing = blocks(ARCHITECTURE)[0].text
     drawn = re.findall(r"│   (\w+)  ", drawing)
     source = (ROOT / "gateway" / "wiring" / "call_path.py").read_text("utf-8").partition("# The order matters")[2]
-    composed = re.findall(r'\("(\w+)", \w', source.partition("Dispatch()")[0])
+    composed = re.findall(r'\("(\w+)", \w', source.partition("Dispatch(")[0])
     assert drawn == [*composed, "dispatch"]
     modules = {path.stem for path in (ROOT / "gateway" / "stages").glob("[a-z]*.py")}
     assert set(drawn) == modules - {"pipeline"}  # `pipeline` composes the stages

@@ -45,7 +45,7 @@ def test_list_shows_the_newest_records(run: Run, audit_file: Path) -> None:
 
 def test_verify_reports_the_first_invalid_record(run: Run, audit_file: Path) -> None:
     valid = run("audit", "verify")
-    assert (valid.exit_code, valid.stdout) == (0, "10 records verified, 1 anchors\n")
+    assert (valid.exit_code, valid.stdout) == (0, "10 records verified, 1 anchor\n")
     with closing(sqlite3.connect(audit_file)) as connection, connection:
         connection.execute("UPDATE audit SET outcome = 'denied' WHERE tenant = 'b' AND sequence >= 3")
     broken = run("audit", "verify")
