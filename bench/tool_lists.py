@@ -103,10 +103,9 @@ async def _serve(gateway: Gateway, request: bytes) -> tuple[float, int]:
 
     async def call(times: int) -> None:
         for _ in range(times):
-            before = transport.writes
+            transport.written.clear()
             protocol.data_received(request)
-            while transport.writes == before:
-                await asyncio.sleep(0)
+            await transport.written.wait()
 
     await call(_BATCH)
     if b'"tools":[' not in transport.last:

@@ -101,7 +101,7 @@ async def test_threat_64_a_form_without_the_token_of_the_session_decides_nothing
             await page.goto(link)
             await sign_in(page, "dora")
             await expect(page.get_by_role("button", name="Approve")).to_be_visible()
-            cookies = {each["name"]: each["value"] for each in await context.cookies()}
+            cookies = {each.get("name", ""): each.get("value", "") for each in await context.cookies()}
             token = await page.locator("form.stacked input[name=form_token]").get_attribute("value") or ""
         async with httpx.AsyncClient(cookies=cookies, verify=False, trust_env=False) as http:
             for form in ({}, {"form_token": "x"}, {"form_token": foreign}):

@@ -23,7 +23,8 @@ TENANTS: Json = {"default": {}, "acme": {}}
 @pytest.fixture(scope="module", params=["plain", "strict", "short"])
 def any_provider(request: pytest.FixtureRequest) -> Iterator[CompanyProvider]:
     """A provider: plain, refusing `resource` and registration as Entra does, and with short, rotating tokens."""
-    with company_provider(**({} if request.param == "plain" else {request.param: True})) as running:
+    options: dict[str, Any] = {} if request.param == "plain" else {request.param: True}
+    with company_provider(**options) as running:
         yield running
 
 

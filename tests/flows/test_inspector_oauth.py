@@ -97,7 +97,8 @@ async def _call_by_inspector(gateway: Any, user: Any, folder: Path, era: str) ->
 
 @pytest.mark.parametrize("variant", ["strict", "short"])
 async def test_the_inspector_signs_in_at_the_companys_provider(start: Any, tmp_path: Path, variant: str) -> None:
-    with company_provider(**{variant: True}) as provider:
+    options: dict[str, Any] = {variant: True}
+    with company_provider(**options) as provider:
         entry = provider.settings(rules=[{"group": "*"}])
         auth = {**RATES, "providers": {"company": entry}}
         async with start(backends=BACKENDS, auth=auth, server={"port": provider.port}) as gateway:

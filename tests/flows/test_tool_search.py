@@ -142,7 +142,7 @@ async def test_prompts_and_resources_are_found_as_well(running: Running, era: st
 
 async def test_header_selects_the_view_of_any_endpoint(running: Running) -> None:
     async def listed(path: str, **headers: str) -> list[str]:
-        answer = (await running.post("tools/list", path=path, **headers)).json()
+        answer = (await running.post("tools/list", None, path=path, **headers)).json()
         return [tool["name"] for tool in answer["result"]["tools"]]
 
     assert await listed("/mcp", gatehouse_tools="search") == NAMES

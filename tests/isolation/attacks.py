@@ -69,7 +69,7 @@ class Attacker:
             writer.close()
 
 
-Step = Callable[[Attacker], Awaitable[None]]
+Step = Callable[[Attacker], Awaitable[object]]
 
 
 async def call_and_leave(attacker: Attacker) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -68,7 +69,8 @@ class Site:
                 answer = (await self.victim.call(tool, {})).response
             except httpx.HTTPError as exc:
                 answer = {"error": repr(exc)}
-            if answer.get("result", {"isError": True}).get("isError"):
+            result: Any = answer.get("result")
+            if result is None or result.get("isError"):
                 failures.append(f"{tool}: {str(answer)[:300]}")
             times.append(time.perf_counter() - started)
 

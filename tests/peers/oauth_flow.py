@@ -6,7 +6,7 @@ import html
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx
@@ -20,6 +20,14 @@ def pkce_pair() -> tuple[str, str]:
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class Visitor(Protocol):
+    """A person with a browser."""
+
+    async def visit(self, url: str) -> dict[str, str]:
+        """Follow the pages and return the query of the callback; the key `to` holds the callback URL."""
+        ...
 
 
 @dataclass
@@ -95,7 +103,7 @@ class OAuthTestClient:
         }
         return f"{self.base}/oauth/authorize?{urlencode({k: v for k, v in query.items() if v is not None})}"
 
-    async def obtain_code(self, user: BrowserUser, **changes: str | None) -> tuple[str, str]:
+    async def obtain_code(self, user: Visitor, **changes: str | None) -> tuple[str, str]:
         """Run the authorization flow and return the code with its PKCE verifier."""
         verifier, challenge = pkce_pair()
         callback = await user.visit(self.authorization_url(challenge, **changes))
@@ -110,7 +118,7 @@ class OAuthTestClient:
         sent = {"redirect_uri": self.redirect, "code": code, "code_verifier": verifier, **form}
         return await self.post(grant_type="authorization_code", **sent)
 
-    async def sign_in(self, user: BrowserUser, **changes: str | None) -> Json:
+    async def sign_in(self, user: Visitor, **changes: str | None) -> Json:
         answer = await self.redeem(*await self.obtain_code(user, **changes))
         assert answer.status_code == 200, answer.text
         return answer.json()

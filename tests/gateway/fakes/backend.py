@@ -76,6 +76,9 @@ class FakeBackend:
         self.calls.append(call)
         return await self._answer(call)
 
+    def task_session(self, call: Call) -> str:
+        return ""
+
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 

@@ -12,9 +12,8 @@ RULES = [{"group": "*"}]
 
 
 def settings(entry: Json, **auth: Any) -> Settings:
-    return Settings(
-        auth={"providers": {"p": {"client_id": "c", "client_secret": "s", "rules": RULES, **entry}}, **auth}
-    )  # type: ignore[arg-type]
+    providers = {"p": {"client_id": "c", "client_secret": "s", "rules": RULES, **entry}}
+    return Settings.model_validate({"auth": {"providers": providers, **auth}})
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ class FakeTransport:
     def failure_domain(self, call: Call) -> Hashable:
         return None
 
+    def task_session(self, call: Call) -> str:
+        return ""
+
     def guard_definitions(self, guard: DefinitionGuard) -> None:
         """The tests of guards use real transports."""
 
