@@ -9,6 +9,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from gateway.edge.api.accounts import accounts_router
 from gateway.edge.api.approvals import ApprovalDecision, approvals_router
 from gateway.edge.api.backends import PREFIX, backends_router
 from gateway.edge.api.calls import CallQuery, calls_router
@@ -28,8 +29,9 @@ API_HEAD: Final = f"""\
 
 {NOTE.format("the models in `gateway/edge/api/`")}
 
-The API reports what a gateway does, as JSON. It only reads, except for [approvals](approvals.md). Every request needs
-a key or a token with the scope `mcp:admin`, for approvals `mcp:approve`, in `Authorization: Bearer …`. An operator sees
+The API reports what a gateway does, as JSON. It only reads, except for [approvals](approvals.md) and
+[accounts](accounts.md). Every request needs a key or a token with the scope `mcp:admin`, for approvals `mcp:approve`, in
+`Authorization: Bearer …`; every user may use the routes of their own accounts. An operator sees
 one tenant, that of the credential; the operators that
 `console.organisation` lists see all tenants. With `server.ops_port` the API is served on that port only. `limits.api`
 limits requests by IP address. Errors have the form of [Errors](errors.md). `GET {PREFIX}/openapi.json` returns the
@@ -73,6 +75,7 @@ def _openapi() -> dict[str, Any]:
         usage_router(unused, unused),
         policy_router(unused, unused, unused, unused),
         approvals_router(unused, unused, unused, unused, unused),
+        accounts_router(unused, unused, unused, unused, unused),
     ):
         app.include_router(router)
     return get_openapi(title="Gatehouse operator API", version="1", routes=app.routes)

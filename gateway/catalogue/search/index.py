@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, cast
 
 from gateway.catalogue.flatten import as_dict
 from gateway.catalogue.search.meaning import MeaningRanker
-from gateway.catalogue.search.ranking import Document, TextIndex
+from gateway.catalogue.search.ranking import SearchText, TextIndex
 from gateway.contract import Json, Route
 
 SearchKind = Literal["tool", "prompt", "resource"]
@@ -32,7 +32,7 @@ class SearchIndex:
         self.hits = hits
 
     @cached_property
-    def _documents(self) -> list[Document]:
+    def _documents(self) -> list[SearchText]:
         return [to_document(hit.route.namespace, hit.definition) for hit in self.hits]
 
     @cached_property
@@ -68,11 +68,11 @@ def fuse(rankings: Sequence[Sequence[int]]) -> list[int]:
     return sorted(scores, key=lambda number: (-scores[number], number))
 
 
-def to_document(namespace: str, definition: Json) -> Document:
+def to_document(namespace: str, definition: Json) -> SearchText:
     """The searchable texts of a tool, prompt or resource."""
     name = str(definition.get("name") or "")
     parameters = list(_parameters(definition))
-    return Document(
+    return SearchText(
         (
             (3.0, name),
             (2.0, namespace),

@@ -49,7 +49,7 @@ _SYNONYMS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SearchText:
     """The texts of one item, by field, with the weight of each field."""
 
     fields: tuple[tuple[float, str], ...]
@@ -62,7 +62,7 @@ class Document:
 class TextIndex:
     """An immutable index. The time of a search grows with the items that share a term with the query."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[SearchText]) -> None:
         self._postings: dict[str, list[tuple[int, float]]] = {}
         lengths: list[float] = []
         for number, document in enumerate(documents):
