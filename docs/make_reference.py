@@ -32,9 +32,9 @@ API_HEAD: Final = f"""\
 The API reports what a gateway does, as JSON. It only reads, except for [approvals](approvals.md) and
 [accounts](accounts.md). Every request needs a key or a token in `Authorization: Bearer …`, with the scope `mcp:admin`,
 for approvals `mcp:approve`; every user may use the routes of their own accounts. An operator sees one tenant, that of
-the credential; the operators that `console.organisation` lists see all tenants. With `server.ops_port` the API is served on that port only.
-`limits.api` limits requests by IP address. Errors have the form of [Errors](errors.md). `GET {PREFIX}/openapi.json` returns the
-OpenAPI document.
+the credential; the operators that `console.organisation` lists see all tenants. With `server.ops_port` the API is
+served on that port only. `limits.api` limits requests by IP address. Errors have the form of [Errors](errors.md).
+`GET {PREFIX}/openapi.json` returns the OpenAPI document.
 
 ```sh
 export ADMIN_KEY=$(gatehouse key create --service ops --scope mcp:admin)
