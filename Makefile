@@ -88,8 +88,9 @@ idp-test: $(READY)  ## sign-in with a real Keycloak (Java and mvn; downloads 177
 	@GATEHOUSE_IDP=keycloak GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/idp tests/flows/test_scim.py
 
 .PHONY: kubernetes
-kubernetes: $(READY)  ## build the real kube-apiserver that tests run, and get etcd (needs go and apt-get, ten minutes)
+kubernetes: $(READY)  ## build a real kube-apiserver (go, apt-get, ten minutes) and read its API through tools
 	@$(PY) -m tests.peers.kubernetes
+	@GATEHOUSE_KUBERNETES=1 GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/flows/test_openapi_kubernetes.py
 
 launch-corpus: $(READY)  ## launch real packages of five registries and print a table (needs node, go, cargo, mvn)
 	@$(PY) -m tests.backends.launch.corpus

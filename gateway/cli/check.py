@@ -124,11 +124,12 @@ def find_warnings(settings: Settings) -> Iterator[str]:
 
 def _rule_warnings(settings: Settings) -> list[str]:
     """The rules that have no effect or cannot be applied. Modules are loaded only if there are rules to check."""
-    from gateway.wiring.shape_check import find_rule_warnings, has_rules
+    from gateway.wiring.shapes import has_rules
 
     if not has_rules(settings):
         return []
     from gateway.wiring.list_reader import read_lists
+    from gateway.wiring.shape_check import find_rule_warnings
 
     logging.disable()  # the warnings say it all
     try:

@@ -39,7 +39,7 @@ Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 RESERVED: Final = frozenset(
     (
         *("mcp", ".well-known", "oauth", "authorize", "token", "register"),
-        *("api", "console", "metrics", "healthz", "readyz"),
+        *("api", "console", "accounts", "scim", "metrics", "healthz", "readyz"),
     )
 )
 """First segments of the gateway's own paths."""

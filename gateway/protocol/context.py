@@ -118,8 +118,10 @@ class RouteLookup:
 
     async def __call__(self, call: Call) -> Route | None:
         view = self._catalogue.view(call.caller, call.endpoint)
-        if view is None or not await self._catalogue.reread(_candidates(view, call), call):
+        if view is None:
             return None
+        # Also looked up again if nothing was due: the lists of an isolated server may have been read just now.
+        await self._catalogue.reread(_candidates(view, call), call)
         view = self._catalogue.view(call.caller, call.endpoint)
         route = find_route(view, call.method, call.params)[0] if view else None
         if route is not None:

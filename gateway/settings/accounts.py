@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from gateway.outbound import Proxy
 from gateway.settings.base import Section
 from gateway.settings.values import Problem, Scope, WebAddress, problems
 
@@ -161,6 +160,8 @@ class VaultSettings(Section):
 
 def _proxy(value: SecretStr | None) -> SecretStr | None:
     if value is not None:
+        from gateway.outbound.route import Proxy  # a package with an HTTP client, which commands do not need
+
         Proxy.parse(value.get_secret_value())
     return value
 

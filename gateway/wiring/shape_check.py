@@ -12,13 +12,6 @@ from gateway.settings.shape import ItemRuleSettings, ShapeSection, ToolRuleSetti
 from gateway.wiring.shapes import backend_shapes, build_shape
 
 
-def has_rules(settings: Settings) -> bool:
-    """Whether any backend or virtual server is shaped."""
-    sections = ((each, each.tools) for each in settings.backends.values())
-    servers = ((each, each.tools.rules) for each in settings.servers.values())
-    return any(tools or each.prompts or each.resources or each.tenants for each, tools in (*sections, *servers))
-
-
 def find_rule_warnings(settings: Settings, snapshots: Mapping[str, Snapshot]) -> Iterator[str]:
     """Yield a line for each rule that has no effect or cannot be applied. `snapshots` are the lists that are known."""
     shapes = backend_shapes(settings)

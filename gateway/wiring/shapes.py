@@ -10,6 +10,13 @@ from gateway.settings.shape import ItemRuleSettings, PromptRuleSettings, ShapeSe
 _KEYS: Final = ("tools", *ShapeSection.model_fields)
 
 
+def has_rules(settings: Settings) -> bool:
+    """Whether any backend or virtual server is shaped."""
+    sections = ((each, each.tools) for each in settings.backends.values())
+    servers = ((each, each.tools.rules) for each in settings.servers.values())
+    return any(tools or each.prompts or each.resources or each.tenants for each, tools in (*sections, *servers))
+
+
 def build_shape(section: ShapeSection, tools: Iterable[ToolRuleSettings]) -> Shape:
     return Shape(
         tools=_rules(tools),

@@ -70,8 +70,8 @@ def test_one_pod_serves_both_eras_and_reloads_its_settings_secret(tmp_path: Path
         key = {"key": {"token": created.stdout.encode()}}
         done = round_trip(tmp_path / "test", objects, pod, secrets=key)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "ok  2026-07-28  1 tools, called core_ping" in done.stdout
-        assert "ok  2025-11-25  1 tools, called core_ping" in done.stdout
+        assert "ok  2026-07-28  1 tool, called core_ping" in done.stdout
+        assert "ok  2025-11-25  1 tool, called core_ping" in done.stdout
         refused = round_trip(tmp_path / "none", without, pod)
         assert refused.returncode == 1
         assert "create secret generic gatehouse-test" in refused.stdout

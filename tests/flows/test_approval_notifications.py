@@ -93,12 +93,13 @@ async def test_failed_webhook_is_retried_then_listed_as_undelivered_and_sent_on_
             error = await site.drop()
             await received(hook.received)  # the gateway's first attempt
             admin = await site.gateway.new_key(subject="ops", scopes=(*DEFAULT_SCOPES, ADMIN))
-            async with retrying_at_once(site, 2) as notifier:
-                await make_due(site)
-                assert await notifier.send_due() == 1
-                assert (await site.api(admin, "GET", "/undelivered")).json() == {"undelivered": []}
-                assert await notifier.send_due() == 1
-            (letter,) = (await site.api(admin, "GET", "/undelivered")).json()["undelivered"]
+            assert (await site.api(admin, "GET", "/undelivered")).json() == {"undelivered": []}
+            async with retrying_at_once(site, 2) as notifier, asyncio.timeout(30):
+                # The gateway may make an attempt of its own in between.
+                while not (letters := (await site.api(admin, "GET", "/undelivered")).json()["undelivered"]):
+                    await make_due(site)
+                    await notifier.send_due()
+            (letter,) = letters
             assert (letter["channel"], letter["attempts"]) == ("webhook:ops", 3)
             assert letter["approval_id"] == error["details"]["approval_id"]
             assert letter["last_error"] == "The receiver answered HTTP 404."

@@ -1,11 +1,14 @@
 """The API of a real Kubernetes API server as a backend, from the OpenAPI v3 document that it serves itself."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.peers.kubernetes.server import TOKEN, VERSION, api_server
+
+pytestmark = pytest.mark.skipif("GATEHOUSE_KUBERNETES" not in os.environ, reason="a real API server: make kubernetes")
 
 
 async def test_namespaced_list_is_read_through_the_tools(

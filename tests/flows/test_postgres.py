@@ -48,7 +48,7 @@ async def test_calls_are_audited_in_the_database_and_verified_by_the_audit_comma
         assert done.exit_code == 0, done.output
         return done.output
 
-    assert await asyncio.to_thread(command, "verify") == "5 records verified, 1 anchors\n"
+    assert await asyncio.to_thread(command, "verify") == "5 records verified, 1 anchor\n"
     assert len((await asyncio.to_thread(command, "export", "--tenant", "default")).splitlines()) == 5
     assert await asyncio.to_thread(command, "export", "--tenant", "other") == ""
     assert not list(tmp_path.rglob("audit.db"))

@@ -95,14 +95,46 @@ UNREACHABLE = external_settings(
 )
 
 
+def _client(name: str, *, key: bool, **more: Any) -> Json:
+    secret = {"client_key": json.dumps(CLIENT_KEY)} if key else {"client_secret": canary(name)}
+    return {"client_id": "gatehouse", **secret, **more}
+
+
+def _federated_settings(*, key: bool) -> Json:
+    """Settings of providers, accounts, approvals, the vault and the proxy; their own tests run them."""
+    at, rules = f"http://{DEAD}", [{"group": "*"}]
+    server = {"url": f"{at}/mcp", "allow_private": True}
+    id_jag = {"provider": at, "provider_client_id": "g", "provider_client_secret": canary("provider"), "issuer": at}
+    return {
+        "auth": {"providers": {"idp": _client("idp", key=key, issuer=at, allow_private=True, rules=rules)}},
+        "backends": {
+            "own": {**server, "account": {"oauth": _client("account", key=key, issuer=at)}},
+            "exchanged": {**server, "account": {"exchange": _client("exchange", key=key, issuer=at)}},
+            "asserted": {**server, "account": {"id_jag": _client("assertion", key=key, **id_jag)}},
+        },
+        "approvals": {
+            "webhooks": {"ops": {"url": at, "secret": canary("webhook") * 2}},
+            "smtp": {
+                "host": "127.0.0.1", "sender": "a@example.com", "username": "a", "password": canary("mail"),
+                "recipients": {"platform": ["b@example.com"]},
+            },
+        },
+        "vault": {"key": canary("vault")},
+        "outbound": {"proxy": f"http://user:{canary('proxy')}@{DEAD}"},
+    }  # fmt: skip
+
+
+FEDERATED = (_federated_settings(key=False), _federated_settings(key=True))
+
+
 def test_threat_29_every_secret_setting_is_tested_with_a_canary() -> None:
-    cases = (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE)
+    cases = (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE, *FEDERATED)
     tested = {slot for each in cases for slot in slots(Settings(**each))}
     assert tested == secret_settings()
 
 
 def test_threat_29_settings_representations_contain_no_secrets() -> None:
-    for values in (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE):
+    for values in (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE, *FEDERATED):
         settings = Settings(**values)
         shown = {"repr": repr(settings), "str": str(settings), "json": settings.model_dump_json()}
         assert not find_leaks(shown)

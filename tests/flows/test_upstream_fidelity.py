@@ -104,6 +104,7 @@ async def test_tool_definition_keeps_its_icons_annotations_and_meta(
     meta = shown.pop("_meta")
     assert shown == {**{key: value for key, value in TOOL.items() if key != "_meta"}, "name": "raw_draw"}
     assert meta.pop("gatehouse/id") == "raw.draw"
+    assert meta.pop("gatehouse/effect") == 2
     assert meta == {**TOOL["_meta"], "ui": {"resourceUri": "ui://raw/app.html", "visibility": ["model"]}}
 
 

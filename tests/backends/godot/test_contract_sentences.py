@@ -301,9 +301,9 @@ async def _(w: CheckInput) -> bool:
 @statement("E_INTERNAL: an unexpected failure, such as a file that cannot be written.")
 async def _(w: CheckInput) -> bool:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800 * 1024, before[1]))
     try:
-        return await w.harness.error_code("write_script", scriptPath="big.gd", content="#" * 300_000) == "E_INTERNAL"
+        return await w.harness.error_code("write_script", scriptPath="big.gd", content="#" * 900_000) == "E_INTERNAL"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

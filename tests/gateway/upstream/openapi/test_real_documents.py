@@ -25,8 +25,10 @@ from gateway.upstream.openapi.operations import OperationFilter, read_api
 api = read_api(parse_document(Path(sys.argv[1]).read_bytes()), OperationFilter(), OperationFilter(), ())
 valid, rejected = validate_tools(list(api.tools), trusted=False)
 used = resource.getrusage(resource.RUSAGE_SELF)
+# Not ru_maxrss, which begins with the memory of the process that started this one.
+peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 found = {"tools": len(valid), "problems": dict(api.problems), "rejected": rejected}
-print(json.dumps(found | {"cpu": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}))
+print(json.dumps(found | {"cpu": used.ru_utime + used.ru_stime, "megabytes": peak / 1024}))
 """
 
 
