@@ -120,7 +120,7 @@ class Users:
         return [user for user in map(user_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
-        """Remove a user with all sessions, tokens and tasks. Takes effect in all processes within a second."""
+        """Remove a user with all that they own. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:
             known = (await connection.execute(_FIND, {"tenant": tenant, "subject": subject})).one_or_none()
             revoked = await self.remove_in_transaction(connection, tenant, subject)
@@ -137,7 +137,8 @@ class Users:
             await connection.execute(_REVOKE_KEYS, key)
         await connection.execute(_REMOVE, key)
         await erase_principal(connection, tenant, _principal(tenant, subject))
-        await connection.execute(_DELETE_TASKS, {"tenant": tenant, "principal": _principal(tenant, subject)})
+        for statement in _DELETE_OWNED:
+            await connection.execute(statement, {"tenant": tenant, "principal": _principal(tenant, subject)})
         return await self.end_sessions_in_transaction(connection, tenant, subject)
 
     async def suspend(self, tenant: str, subject: str) -> bool:
@@ -249,7 +250,11 @@ _SUSPEND = text(
 _RESUME = text(
     "UPDATE users SET suspended_at = NULL WHERE tenant = :tenant AND subject = :subject AND suspended_at IS NOT NULL"
 )
-_DELETE_TASKS = text("DELETE FROM tasks WHERE tenant = :tenant AND principal = :principal")
+# A user who is created again under the same name must not get the tasks and accounts of the former one.
+_DELETE_OWNED: Final = tuple(
+    text(f"DELETE FROM {table} WHERE tenant = :tenant AND principal = :principal")  # noqa: S608 - fixed table names
+    for table in ("tasks", "accounts")
+)
 _DELETE_SESSIONS: Final = tuple(
     text(f"DELETE FROM {table} WHERE tenant = :tenant AND subject = :subject")  # noqa: S608 - fixed table names
     for table in ("browser_sessions", "signin_codes", "oauth_codes", "refresh_tokens")

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 from mcp import types
+from sqlalchemy import text as sql
 
 from tests.mcp_results import text_of
 from tests.peers.account_server import AccountServer
@@ -211,6 +212,16 @@ async def test_disconnect_revokes_both_tokens_at_the_server(start: Any, server: 
         assert "not connected" in page.text
         assert set(server.revocations) == tokens
         assert "not connected yet" in text(await alice.call("hub_whoami"))
+
+
+async def test_removed_user_leaves_no_account_to_a_later_user_of_the_same_name(
+    start: Any, server: AccountServer
+) -> None:
+    async with start(**settings(server)) as gateway:
+        await connect(gateway, server, "default", "alice", "octocat")
+        assert await gateway.app.identity.users.remove("default", "alice")
+        async with gateway.app.database.reading() as connection:
+            assert (await connection.execute(sql("SELECT principal FROM accounts"))).all() == []
 
 
 async def test_personal_key_is_sent_in_the_configured_header_for_its_owner_alone(
