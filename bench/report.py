@@ -17,7 +17,7 @@ from bench.process import Cores
 from bench.run import Plan, RunResults
 from bench.summary import HEADLINE_CONCURRENCY, CandidateSummary, Line, Summary
 
-_PACKAGES = ("gatehouse", "mcp", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
+PACKAGES = ("gatehouse-mcp", "mcp", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
 
 _SUMMARY_COLUMNS = ("candidate", "CPU µs", "ratio", "bound", "start s", "idle MB", "end MB", "errors")
 _DETAIL_COLUMNS = ("candidate", "conns", "CPU µs", "ratio", "p50 ms", "p99 ms", "calls/s", "driver")
@@ -51,7 +51,7 @@ class Environment:
             cores=os.cpu_count() or 1,
             pinned=f"{pinned} (shared: latencies are not meaningful)" if cores.is_shared else pinned,
             python=platform.python_version(),
-            packages={name: version(name) for name in _PACKAGES},
+            packages={name: version(name) for name in PACKAGES},
             load_before=round(os.getloadavg()[0], 2),
         )
 

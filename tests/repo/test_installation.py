@@ -1,10 +1,12 @@
 """No document installs a package from an index by a name that this project does not own."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from bench.report import PACKAGES
 from tests.repo.documents import README, ROOT, documents, relative_path
 
 TEXTS = [*documents(), *sorted((ROOT / "deploy").rglob("*.md"))]
@@ -43,3 +45,7 @@ def test_lines_that_a_release_enables_are_in_one_place() -> None:
     found = [relative_path(document) for document in TEXTS for _ in RELEASE.findall(document.read_text("utf-8"))]
     assert found == ["README.md"]
     assert "uvx --from gatehouse-mcp gatehouse" in README.read_text("utf-8")
+
+
+def test_every_package_that_the_report_of_the_benchmark_names_is_installed() -> None:
+    assert all(version(name) for name in PACKAGES)
